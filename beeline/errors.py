@@ -1,0 +1,53 @@
+"""Every error a user can meet: what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BeelineError(Exception):
+    """Base of all errors that are the user's to mend; the command line prints them without a traceback."""
+
+
+class ConfigError(BeelineError):
+    """A hyperparameter is unknown, of the wrong type, or out of its range."""
+
+
+class UnknownNameError(BeelineError):
+    """An algorithm, suite or task does not exist; the message offers the nearest names."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+        ask = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+        super().__init__(f"unknown {kind} {name!r}.{ask}{' ' + hint if hint else ''}")
+        self.near = near
+
+
+class MissingExtraError(BeelineError):
+    """A suite or feature needs an extra that is not installed; the message has the pip command."""
+
+    def __init__(self, what: str, extra: str, cause: str = "") -> None:
+        why = f" ({cause})" if cause else ""
+        super().__init__(f"{what} needs an extra that is not installed{why}. Run: pip install 'beeline-rl[{extra}]'")
+        self.extra = extra
+
+
+class EnvError(BeelineError):
+    """The environment cannot be trained on as it is (spaces, observations, rewards)."""
+
+
+class NonFiniteError(EnvError):
+    """The environment returned NaN or infinity; training stops with a checkpoint."""
+
+
+class CheckpointError(BeelineError):
+    """A checkpoint is damaged, missing, or belongs to another algorithm or environment."""
+
+
+class RunFolderError(BeelineError):
+    """The run folder exists already, is in use by another process, or cannot be written."""
+
+
+class DiskFullError(RunFolderError):
+    """No space is left; whatever was complete before stays complete."""
