@@ -1,0 +1,66 @@
+"""The protocol by which the loop, the evaluator and the checkpoint know an agent; they know nothing else of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from beeline.replay import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Spaces:
+    """What an agent has to know of its task: sizes, and the half-width of the env's own action range."""
+
+    obs_dim: int
+    action_dim: int
+    action_scale: tuple[float, ...]
+
+
+class Batches(NamedTuple):
+    """What one `update` call learns from; leading axes `[updates, batch]`.
+
+    `exploit`, where given, is what the exploit estimator is fitted on instead of `train` (real data in MB-BAC).
+    `first` is the number of the call's first update; agents derive the phase of their delays and intervals from it.
+    """
+
+    train: Batch
+    first: int
+    exploit: Batch | None = None
+
+
+class Agent(Protocol):
+    """A learner whose whole state is one pytree of arrays."""
+
+    config: Any
+    spaces: Spaces
+    metric_names: tuple[str, ...]
+
+    def init(self, seed: int) -> Any:
+        """The state before the first step."""
+
+    def init_actor_state(self, lanes: int) -> Any:
+        """What acting carries from step to step (noise sequences, plans); an empty tuple where there is nothing."""
+
+    def act(
+        self, state: Any, actor_state: Any, obs: np.ndarray, first: np.ndarray, counter: int, mode: str
+    ) -> tuple[np.ndarray, dict[str, Any], Any]:
+        """Actions in [-1, 1] for observations `[n, obs_dim]`, extras, and the next actor state.
+
+        `first` marks lanes whose episode begins here; `counter` numbers the decisions and keys the noise; `mode` is
+        "explore" or "greedy".
+        """
+
+    def observe(self, state: Any, obs: np.ndarray) -> Any:
+        """Take new observations into the running statistics; the same state where the agent keeps none."""
+
+    def update(self, state: Any, batches: Batches) -> tuple[Any, dict[str, Any]]:
+        """Learn from the batches in one compiled call; the old state is consumed."""
+
+    def policy(self, state: Any) -> dict[str, np.ndarray]:
+        """The deterministic policy's arrays, normaliser included: what a policy file holds."""
+
+    def with_policy(self, state: Any, arrays: dict[str, np.ndarray]) -> Any:
+        """The state with its policy replaced by one from a policy file."""

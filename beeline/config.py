@@ -1,0 +1,154 @@
+"""Typed, documented, range-checked options; the command line and the docs are made from these fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Self
+
+from beeline.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a field may hold: its description and its range."""
+
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] | None = None
+    alias: str | None = None
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values as a user reads them; empty where anything of the type will do."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        left = f"> {self.above:g}" if self.above is not None else f">= {self.low:g}" if self.low is not None else ""
+        right = f"<= {self.high:g}" if self.high is not None else ""
+        return " and ".join(part for part in (left, right) if part)
+
+    def admits(self, value: Any) -> bool:
+        """Whether a value of the right type lies in the range."""
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, tuple):
+            return bool(value) and all(self.admits(item) for item in value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+        )
+
+
+def option(default: Any, doc: str, **limits: Any) -> Any:
+    """A dataclass field with a one-line description and its allowed range."""
+    return dataclasses.field(default=default, metadata={"rule": Rule(doc, **limits)})
+
+
+def _readable(annotation: Any) -> str:
+    if isinstance(annotation, types.UnionType):
+        return " or ".join("none" if a is types.NoneType else _readable(a) for a in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        return "whole numbers separated by commas"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
+
+
+def _coerce(value: Any, annotation: Any) -> Any:
+    """`value` as the field's type; ValueError where that loses or invents something."""
+    if isinstance(annotation, types.UnionType):
+        kinds = typing.get_args(annotation)
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            if types.NoneType in kinds:
+                return None
+            raise ValueError
+        for kind in kinds:
+            if kind is not types.NoneType:
+                try:
+                    return _coerce(value, kind)
+                except ValueError:
+                    continue
+        raise ValueError
+    if typing.get_origin(annotation) is tuple:
+        items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        return tuple(_coerce(item, int) for item in items)
+    if annotation is bool:
+        words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError
+    if annotation is int:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value) if isinstance(value, str) and "e" in value.lower() else value
+        whole = int(number)
+        if isinstance(number, float) and whole != number:
+            raise ValueError
+        return whole
+    if annotation is float:
+        if isinstance(value, bool) or value is None:
+            raise ValueError
+        return float(value)
+    if annotation is str:
+        if not isinstance(value, str):
+            raise ValueError
+        return value
+    raise TypeError(f"no rule to read a {annotation}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Base of all configs: checks every field when it is made, so that a config that exists is a valid one."""
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            rule: Rule = field.metadata["rule"]
+            value = getattr(self, field.name)
+            try:
+                value = _coerce(value, hints[field.name])
+            except (TypeError, ValueError, OverflowError):
+                raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}.") from None
+            if value is not None and not rule.admits(value):
+                raise ConfigError(f"{field.name} = {value!r} is out of range; allowed: {rule.allowed or 'a finite number'}.")
+            object.__setattr__(self, field.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Conditions that tie several fields together; subclasses add theirs."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields' names in the order they were declared."""
+        return [field.name for field in dataclasses.fields(cls)]
+
+    @classmethod
+    def rules(cls) -> dict[str, Rule]:
+        """Description and range of every field."""
+        return {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
+
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> Self:
+        """A config from loose options; an unknown one is an error that offers the nearest names."""
+        aliases = {rule.alias: name for name, rule in cls.rules().items() if rule.alias}
+        named = {aliases.get(name, name): value for name, value in options.items()}
+        unknown = sorted(set(named) - set(cls.names()))
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], cls.names(), n=3, cutoff=0.5)
+            ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(cls.names())}."
+            raise ConfigError(f"unknown option {unknown[0]!r} for {cls.__name__.removesuffix('Config')}.{ask}")
+        return cls(**named)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in self.names()}

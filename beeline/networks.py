@@ -1,0 +1,104 @@
+"""Multi-layer perceptrons as pure functions: a network is a tuple of layers, an ensemble has a leading axis on each.
+
+Two bodies: `mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it; `bac` is Linear-LayerNorm-tanh and then
+Linear-ELU, as the BAC release has it. The last layer is linear in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Params = tuple[dict[str, Array], ...]
+
+BODIES = ("mlp", "bac")
+INITIALISERS = ("xavier", "torch")
+
+
+def _init_layer(key: Array, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Array]:
+    weights, biases = jax.random.split(key)
+    if initialiser == "xavier":  # Glorot uniform, gain 1, zero bias: pranz24's SAC and the BAC release
+        bound = math.sqrt(6.0 / (fan_in + fan_out))
+        bias = jnp.zeros(fan_out)
+    else:  # PyTorch's default for Linear: TD3
+        bound = 1.0 / math.sqrt(fan_in)
+        bias = jax.random.uniform(biases, (fan_out,), minval=-bound, maxval=bound)
+    return {"w": jax.random.uniform(weights, (fan_in, fan_out), minval=-bound, maxval=bound), "b": bias}
+
+
+def init_mlp(key: Array, sizes: Sequence[int], body: str, initialiser: str) -> Params:
+    """Parameters of a perceptron with layer widths `sizes`, input and output included."""
+    layers = []
+    for depth, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layer = _init_layer(jax.random.fold_in(key, depth), fan_in, fan_out, initialiser)
+        if body == "bac" and depth == 0:
+            layer |= {"scale": jnp.ones(fan_out), "shift": jnp.zeros(fan_out)}
+        layers.append(layer)
+    return tuple(layers)
+
+
+def init_ensemble(key: Array, members: int, sizes: Sequence[int], body: str, initialiser: str) -> Params:
+    """Independent members stacked along a leading axis."""
+    keys = jax.vmap(lambda member: jax.random.fold_in(key, member))(jnp.arange(members))
+    return jax.vmap(lambda k: init_mlp(k, sizes, body, initialiser))(keys)
+
+
+def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+
+
+def _activate(layer: dict[str, Array], x: Array, body: str, depth: int) -> Array:
+    if body == "mlp":
+        return jax.nn.relu(x)
+    if depth == 0:
+        return jnp.tanh(_layer_norm(x, layer["scale"], layer["shift"]))
+    return jax.nn.elu(x)
+
+
+def apply_mlp(params: Params, x: Array, body: str) -> Array:
+    """The network's output `[B, out]` at inputs `[B, in]`."""
+    for depth, layer in enumerate(params):
+        x = x @ layer["w"] + layer["b"]
+        if depth < len(params) - 1:
+            x = _activate(layer, x, body, depth)
+    return x
+
+
+def apply_ensemble(params: Params, x: Array, body: str) -> Array:
+    """Every member's output `[members, B, out]` at the same inputs `[B, in]`."""
+    return jax.vmap(apply_mlp, in_axes=(0, None, None))(params, x, body)
+
+
+def init_normaliser(obs_dim: int) -> dict[str, Array]:
+    """Running statistics of observations; with no data yet they leave observations as they are."""
+    return {"count": jnp.zeros(()), "mean": jnp.zeros(obs_dim), "variance": jnp.ones(obs_dim)}
+
+
+def observe(statistics: dict[str, Array], obs: Array) -> dict[str, Array]:
+    """Merge a batch `[n, obs_dim]` into the statistics (Chan et al. 1979); kept as a variance, so float32 suffices."""
+    count, batch = statistics["count"], float(obs.shape[0])
+    total = count + batch
+    delta = jnp.mean(obs, axis=0) - statistics["mean"]
+    mean = statistics["mean"] + delta * batch / total
+    within = statistics["variance"] * count + jnp.var(obs, axis=0) * batch
+    return {"count": total, "mean": mean, "variance": (within + jnp.square(delta) * count * batch / total) / total}
+
+
+def normalise(statistics: dict[str, Array] | None, obs: Array, clip: float = 10.0) -> Array:
+    """Observations in units of their running deviation, clipped; unchanged where there are no statistics."""
+    if statistics is None:
+        return obs
+    scaled = (obs - statistics["mean"]) * jax.lax.rsqrt(statistics["variance"] + 1e-8)
+    return jnp.clip(scaled, -clip, clip)
+
+
+def parameter_count(tree: Any) -> int:
+    """How many numbers a pytree holds."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
