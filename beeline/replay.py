@@ -1,0 +1,285 @@
+"""The replay ring: every observation stored once, transitions drawn exactly uniformly, rows with absolute numbers.
+
+Each lane (parallel environment) owns a contiguous ring of rows `(observation, action, reward, flags)`. An episode of L
+steps takes L + 1 rows, the last of which holds the final observation and starts no transition. The row being filled is
+the *open row*: its observation is known, its action is not. Row `n` of a lane lies at position `n mod rows_per_lane`;
+a closed row never changes until it is overwritten, which is what lets a checkpoint write each row once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+TRANSITION = 1  # the row has an action, and its successor is the observation this action led to
+TERMINATED = 2  # the environment ended here: nothing to bootstrap from
+TRUNCATED = 4  # the episode was cut here: the final observation still has a value
+
+COLUMNS = ("obs", "action", "reward", "flags")
+_SPARE = 16  # candidates drawn beyond the expected need, so that a second draw is rare
+
+
+class Batch(NamedTuple):
+    """Transitions with leading axes [updates, batch]; the last two fields are None unless asked for."""
+
+    obs: NDArray[np.float32]
+    action: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    discount: NDArray[np.float32]
+    next_obs: NDArray[np.float32]
+    next_action: NDArray[np.float32] | None = None
+    next_action_valid: NDArray[np.bool_] | None = None
+
+
+class CounterStream:
+    """NumPy random numbers that are a function of (seed, name, counter) alone (Philox).
+
+    The counter fills the second of Philox's four counter words, so two counters are 2^64 blocks apart.
+    """
+
+    def __init__(self, seed: int, name: str) -> None:
+        key = np.array([seed, zlib.crc32(name.encode())], dtype=np.uint64)
+        self._bits = np.random.Philox(key=key)
+        self._generator = np.random.Generator(self._bits)
+        self._state = self._bits.state
+
+    def at(self, counter: int) -> np.random.Generator:
+        """Return the generator, set to the beginning of its stream `counter`; valid until the next call."""
+        # Rewinding one generator takes a tenth of the time of making one. The state never left its beginning here, so
+        # buffered numbers of an earlier counter are dropped together with it.
+        self._state["state"]["counter"][1] = counter
+        self._bits.state = self._state
+        return self._generator
+
+
+class Replay:
+    """Ring of `capacity` rows over all lanes, `capacity // lanes` each; an episode of L steps takes L + 1 rows."""
+
+    def __init__(self, capacity: int, obs_dim: int, action_dim: int, lanes: int = 1) -> None:
+        if lanes < 1 or capacity // lanes < 2:
+            raise ValueError(f"capacity {capacity} leaves fewer than two rows for each of {lanes} lanes")
+        self.capacity, self.obs_dim, self.action_dim, self.lanes = capacity, obs_dim, action_dim, lanes
+        self.rows_per_lane = capacity // lanes
+        total = lanes * self.rows_per_lane
+        # Flat over lanes: one gather serves all. Memory becomes resident as rows are written, not here.
+        self._obs = np.empty((total, obs_dim), np.float32)
+        self._action = np.empty((total, action_dim), np.float32)
+        self._reward = np.empty(total, np.float32)
+        self._flags = np.zeros(total, np.uint8)
+        self._rows = [0] * lanes
+        self._open = [False] * lanes
+        self._episode_start = [0] * lanes
+        self._count = 0
+        self._streams: dict[tuple[int, str], CounterStream] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a full ring."""
+        return self._obs.nbytes + self._action.nbytes + self._reward.nbytes + self._flags.nbytes
+
+    def __len__(self) -> int:
+        """Return the number of transitions that can be sampled now."""
+        return self._count
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def start(self, lane: int, obs: ArrayLike) -> None:
+        """Open an episode with its reset observation; an episode still open ends here as if truncated."""
+        if self._open[lane]:
+            self._close_final(lane)
+        self._episode_start[lane] = self._rows[lane]
+        self._put_open(lane, obs)
+
+    def add(
+        self, lane: int, action: ArrayLike, reward: float, next_obs: ArrayLike, terminated: bool, truncated: bool
+    ) -> None:
+        """Complete the open row to a transition; `next_obs` opens the next row or, at an episode's end, closes it."""
+        if not self._open[lane]:
+            raise ValueError(f"lane {lane} has no open episode: call start with the reset observation first")
+        row = self._position(lane, self._rows[lane])
+        self._action[row] = action
+        self._reward[row] = reward
+        self._flags[row] = TRANSITION | (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+        self._count += 1
+        self._rows[lane] += 1
+        self._put_open(lane, next_obs)
+        if terminated or truncated:
+            self._close_final(lane)
+
+    def _position(self, lane: int, number: int) -> int:
+        return lane * self.rows_per_lane + number % self.rows_per_lane
+
+    def _put_open(self, lane: int, obs: ArrayLike) -> None:
+        """Write the open row; the oldest row at its place stops being a transition before anything can pair with it."""
+        row = self._position(lane, self._rows[lane])
+        self._count -= int(self._flags[row]) & TRANSITION
+        self._flags[row] = 0
+        self._obs[row] = obs
+        self._open[lane] = True
+
+    def _close_final(self, lane: int) -> None:
+        """Close the open row as a final observation, which starts no transition."""
+        row = self._position(lane, self._rows[lane])
+        self._action[row] = 0.0
+        self._reward[row] = 0.0
+        self._rows[lane] += 1
+        self._open[lane] = False
+
+    # --- sampling ----------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        seed: int,
+        first_update: int,
+        updates: int,
+        batch_size: int,
+        *,
+        gamma: float = 0.99,
+        n_step: int = 1,
+        stream: str = "replay",
+        with_next_action: bool = False,
+    ) -> Batch:
+        """Draw transitions uniformly with replacement; update u's are a function of (seed, stream, u) and the ring.
+
+        With n steps, K ≤ n of them lie before the episode's end or the newest observation:
+        reward = Σ_{k<K} γ^k r_{t+k}, next_obs = s_{t+K}, discount = γ^K, or 0 where the last step terminated.
+        """
+        index = self._indices(seed, first_update, updates, batch_size, stream)
+        if n_step == 1:
+            reward, last, following = self._reward.take(index), index, self._follow(index)
+            discount = np.full(index.shape, gamma, np.float32)
+        else:
+            reward, discount, last, following = self._returns(index, gamma, n_step)
+        discount[(self._flags.take(last) & TERMINATED) != 0] = 0.0
+        next_action, valid = self._action_at(following) if with_next_action else (None, None)
+        return Batch(
+            obs=self._obs.take(index, axis=0),
+            action=self._action.take(index, axis=0),
+            reward=reward,
+            discount=discount,
+            next_obs=self._obs.take(following, axis=0),
+            next_action=next_action,
+            next_action_valid=valid,
+        )
+
+    def _indices(self, seed: int, first: int, updates: int, batch_size: int, stream: str) -> NDArray[np.int64]:
+        """Draw filled rows uniformly and reject those that start no transition: exact, whatever the lanes hold."""
+        if not self._count:
+            raise ValueError("the replay holds no transition yet")
+        key = (seed, stream)
+        if key not in self._streams:
+            self._streams[key] = CounterStream(seed, stream)
+        filled = [min(rows + is_open, self.rows_per_lane) for rows, is_open in zip(self._rows, self._open)]
+        ends = np.cumsum(filled, dtype=np.int64)
+        total = int(ends[-1])
+        # Row j of the filled rows of all lanes lies at j plus the unfilled room of the lanes before its own.
+        gaps = np.arange(self.lanes) * self.rows_per_lane - ends + np.array(filled)
+        index = np.empty((updates, batch_size), np.int64)
+        for update in range(updates):
+            generator = self._streams[key].at(first + update)
+            have = 0
+            while have < batch_size:
+                size = (batch_size - have) * total // self._count
+                drawn = generator.integers(0, total, size + size // 16 + _SPARE)
+                if total < self._flags.size and self.lanes > 1:
+                    drawn += gaps[np.searchsorted(ends, drawn, side="right")]
+                drawn = drawn[(self._flags.take(drawn) & TRANSITION) != 0][: batch_size - have]
+                index[update, have : have + drawn.size] = drawn
+                have += drawn.size
+        return index
+
+    def _follow(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of the rows after these, within their lanes' rings."""
+        following = index + 1
+        following[following % self.rows_per_lane == 0] -= self.rows_per_lane
+        return following
+
+    def _returns(
+        self, index: NDArray[np.int64], gamma: float, n_step: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """Σ γ^k r, γ^K, the last row used and the row after it; final and open rows are where a path ends."""
+        reward, last, following = self._reward.take(index), index, self._follow(index)
+        discount = np.full(index.shape, gamma, np.float32)
+        for k in range(1, n_step):
+            goes_on = (self._flags.take(following) & TRANSITION) != 0
+            reward += np.where(goes_on, np.float32(gamma**k) * self._reward.take(following), np.float32(0.0))
+            discount[goes_on] = gamma ** (k + 1)
+            last = np.where(goes_on, following, last)
+            following = np.where(goes_on, self._follow(following), following)
+        return reward, discount, last, following
+
+    def _action_at(self, index: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the actions taken at these rows, zeros where none was taken (yet)."""
+        valid = (self._flags.take(index) & TRANSITION) != 0
+        action = self._action.take(index, axis=0)
+        action[~valid] = 0.0
+        return action, valid
+
+    # --- state, for checkpoints --------------------------------------------------------------------------------------
+
+    def rows(self, lane: int) -> int:
+        """Return how many rows of this lane were ever closed; the open row, if any, has this number."""
+        return self._rows[lane]
+
+    def oldest(self, lane: int) -> int:
+        """Return the number of the oldest closed row that is still in the ring."""
+        return max(0, self._rows[lane] + self._open[lane] - self.rows_per_lane)
+
+    def is_open(self, lane: int) -> bool:
+        """Return whether an episode is open in this lane."""
+        return self._open[lane]
+
+    def episode_start(self, lane: int) -> int:
+        """Return the row number of the reset observation of the lane's latest episode."""
+        return self._episode_start[lane]
+
+    def open_observation(self, lane: int) -> NDArray[np.float32]:
+        """Return the observation of the open row."""
+        if not self._open[lane]:
+            raise ValueError(f"lane {lane} has no open episode")
+        return self._obs[self._position(lane, self._rows[lane])].copy()
+
+    def open_episode(self, lane: int) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+        """Return (observations [k+1], actions [k]) of the open episode; None if none is open or its start is lost."""
+        start, stop = self._episode_start[lane], self._rows[lane]
+        if not self._open[lane] or start < self.oldest(lane):
+            return None
+        place = self._places(lane, start, stop + 1)
+        return self._obs.take(place, axis=0), self._action.take(place[:-1], axis=0)
+
+    def export(self, lane: int, start: int, stop: int) -> dict[str, NDArray]:
+        """Copy the closed rows numbered start to stop - 1, as the columns obs, action, reward and flags."""
+        if not self.oldest(lane) <= start <= stop <= self._rows[lane]:
+            held = f"{self.oldest(lane)} to {self._rows[lane]}"
+            raise ValueError(f"rows {start} to {stop} of lane {lane} are not all in the ring, which has {held}")
+        place = self._places(lane, start, stop)
+        return {
+            "obs": self._obs.take(place, axis=0),
+            "action": self._action.take(place, axis=0),
+            "reward": self._reward.take(place),
+            "flags": self._flags.take(place),
+        }
+
+    def restore_rows(self, lane: int, start: int, columns: Mapping[str, NDArray]) -> None:
+        """Put exported rows back in their places, oldest rows first; `restore_lane` then completes the lane."""
+        place = self._places(lane, start, start + len(columns["flags"]))
+        self._obs[place] = columns["obs"]
+        self._action[place] = columns["action"]
+        self._reward[place] = columns["reward"]
+        self._flags[place] = columns["flags"]
+
+    def restore_lane(self, lane: int, rows: int, episode_start: int, open_observation: NDArray | None) -> None:
+        """Complete a lane whose rows were put back: from here on it samples the same bytes as the one exported."""
+        self._rows[lane] = rows
+        self._open[lane] = False
+        self._count = int(np.count_nonzero(self._flags & TRANSITION))
+        if open_observation is not None:
+            self._put_open(lane, open_observation)
+        self._episode_start[lane] = episode_start
+
+    def _places(self, lane: int, start: int, stop: int) -> NDArray[np.int64]:
+        return lane * self.rows_per_lane + np.arange(start, stop) % self.rows_per_lane
