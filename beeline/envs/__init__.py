@@ -1,0 +1,6 @@
+"""Every environment behind one interface: flat float32 observations, actions in [-1, 1], seeded episodes."""
+
+from beeline.envs.registry import make, spec_of
+from beeline.envs.spec import EnvSpec, check_finite
+
+__all__ = ["EnvSpec", "check_finite", "make", "spec_of"]

@@ -1,0 +1,162 @@
+"""The one wrapper: flat float32 observations, actions in [-1, 1], repeat, noise, sparse reward and time limit.
+
+One class instead of a tower of wrappers, because the tower costs more than the physics of a small robot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from beeline.envs.ids import Options
+from beeline.envs.spec import Built, EnvSpec
+from beeline.errors import ConfigError, EnvError
+
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+SUCCESS_KEYS = ("success", "is_success", "solved", "goal_achieved")
+REWARD_SLACK = 1e-6  # a reward of 1 that was multiplied together from cosines is 0.9999999
+
+
+class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
+    """An environment as every part of Beeline sees it; `env` is the environment inside, `facts` its EnvSpec."""
+
+    def __init__(self, built: Built, env_id: str, options: Options) -> None:
+        env = built.env
+        self.env = env
+        low, high = action_bounds(env_id, env.action_space)
+        self._flatten, obs_dim = flattener(env_id, env.observation_space)
+        self._options = options
+        self._repeat, self._noise = options.repeat, options.noise
+        self._limit = options.limit or built.limit
+        self._steps_left = self._limit or -1
+        self._pay = payer(env_id, options.sparse, built.success)
+        self._rescale = rescaler(low, high)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, low.shape, np.float32)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32)
+        self.render_mode = env.render_mode
+        fps = env.metadata.get("render_fps") or 30
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
+        self.facts = EnvSpec(
+            id=env_id,
+            obs_dim=obs_dim,
+            action_dim=low.size,
+            action_low=low,
+            action_high=high,
+            repeat=options.repeat,
+            max_episode_steps=self._limit,
+            success=built.success,
+            replayable=bool(getattr(env.unwrapped, "beeline_replayable", True)),
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """Start an episode; with a seed it is the same episode every time, the action noise included."""
+        super().reset(seed=seed)  # seeds self.np_random, from which the action noise is drawn
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._steps_left = self._limit or -1
+        return self._flatten(obs), info
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Take one decision: `repeat` environment steps with the rewards summed, fewer if the episode ends."""
+        action = np.minimum(np.maximum(action, -1.0), 1.0)
+        total = 0.0
+        for _ in range(self._repeat):
+            taken = action
+            if self._noise:
+                noisy = action + self._noise * self.np_random.standard_normal(action.shape)
+                taken = np.minimum(np.maximum(noisy, -1.0), 1.0)
+            obs, reward, terminated, truncated, info = self.env.step(self._rescale(taken))
+            for key in SUCCESS_KEYS:
+                if key in info:
+                    info["success"] = bool(info[key])
+                    break
+            total += self._pay(reward, info)
+            self._steps_left -= 1
+            truncated = bool(truncated) or self._steps_left == 0
+            if terminated or truncated:
+                break
+        return self._flatten(obs), total, bool(terminated), truncated, info
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        """Return the current frame as an RGB array."""
+        return self.env.render()  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Free what the environment inside holds."""
+        self.env.close()
+
+    def __str__(self) -> str:
+        return f"<Adapter {self.facts.id}>"
+
+
+def action_bounds(env_id: str, space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of a flat, bounded Box; anything else is an error that says what to do."""
+    if not isinstance(space, gymnasium.spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        raise EnvError(
+            f"environment {env_id!r} has the action space {space}. Beeline controls continuous actions only: "
+            "choose the continuous variant of the task, or wrap it so that its action space is a float Box."
+        )
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        raise EnvError(f"environment {env_id!r} has actions of shape {space.shape}. Wrap it so that they are a vector.")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all()):
+        raise EnvError(
+            f"environment {env_id!r} has unbounded actions ({space}). Give every action a finite lower and upper "
+            "bound, for example with gymnasium.wrappers.RescaleAction or by changing its action_space."
+        )
+    return space.low.copy(), space.high.copy()
+
+
+def rescaler(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Map [-1, 1] onto [low, high]; rounding never leaves the bounds."""
+    dtype = low.dtype
+    if (low == -1).all() and (high == 1).all():
+        return lambda action: action.astype(dtype)
+    # Halve first: the width of bounds near the end of the float range does not overflow then.
+    half, middle = high / 2 - low / 2, high / 2 + low / 2
+    return lambda action: np.minimum(np.maximum(action * half + middle, low), high).astype(dtype, copy=False)
+
+
+def flattener(env_id: str, space: gymnasium.Space) -> tuple[Callable[[Any], np.ndarray], int]:
+    """Return the function that makes a flat float32 observation, and its length.
+
+    Dict observations follow GOAL_KEYS if they have an "observation", and the alphabet otherwise.
+    """
+    if isinstance(space, gymnasium.spaces.Dict):
+        first = [key for key in GOAL_KEYS if key in space.spaces] if "observation" in space.spaces else []
+        keys = first + sorted(key for key in space.spaces if key not in first)
+        size = sum(_length(env_id, f"observation {key!r}", space.spaces[key]) for key in keys)
+        return lambda obs: np.concatenate([obs[key] for key in keys], dtype=np.float32), size
+    size = _length(env_id, "observation", space)
+    return lambda obs: np.array(obs, np.float32), size
+
+
+def _length(env_id: str, what: str, space: gymnasium.Space) -> int:
+    if not isinstance(space, gymnasium.spaces.Box):
+        raise EnvError(
+            f"environment {env_id!r}: the {what} is a {type(space).__name__}. Beeline reads vectors: "
+            "flatten it with gymnasium.wrappers.FlattenObservation."
+        )
+    if len(space.shape) != 1:
+        image = space.dtype == np.uint8 and len(space.shape) in (2, 3)
+        kind = f"an image of shape {space.shape}" if image else f"an array of shape {space.shape}"
+        raise EnvError(
+            f"environment {env_id!r}: the {what} is {kind}. Beeline reads vectors: choose the state variant of "
+            "the task, or flatten it with gymnasium.wrappers.FlattenObservation."
+        )
+    return space.shape[0]
+
+
+def payer(env_id: str, sparse: float, success: bool) -> Callable[[Any, dict], float]:
+    """Return the reward of an environment step: its own, its success (0 or 1), or whether it reaches a threshold."""
+    if not sparse:
+        return lambda reward, info: float(reward)
+    if not success:
+        return lambda reward, info: float(reward >= sparse - REWARD_SLACK)
+    if sparse != 1:
+        raise ConfigError(
+            f"{env_id!r}: this environment reports success, so sparse=1 (reward 1 on success, else 0) is the only "
+            f"sparse reward; sparse={sparse:g} was given."
+        )
+    return lambda reward, info: float(info.get("success", False))

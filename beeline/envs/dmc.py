@@ -1,0 +1,90 @@
+"""The DeepMind Control Suite: flat observations in its own key order, 1000 control steps, no terminal states."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from beeline.envs.spec import Built
+from beeline.envs.tables import DMC
+from beeline.errors import UnknownNameError
+
+FRAME = (480, 480)
+ALIASES = {"cup_": "ball_in_cup_"}
+
+
+def build(task: str, render: bool) -> Built:
+    """Make `domain-task`, for example `walker-run`."""
+    name = resolve(task)
+    domain, _, short = name.partition("-")
+    env = DMControl(domain, short, "rgb_array" if render else None)
+    return Built(env, name, env.step_limit, success=False)
+
+
+def resolve(task: str) -> str:
+    """Return the suite's spelling: `cup-catch` is `ball_in_cup-catch`, `finger-turn-easy` is `finger-turn_easy`."""
+    wanted = task.replace("-", "_").lower()
+    for short, full in ALIASES.items():
+        if wanted.startswith(short):
+            wanted = full + wanted.removeprefix(short)
+    for name in DMC:
+        if name.replace("-", "_").lower() == wanted:
+            return name
+    raise UnknownNameError("environment", f"dmc/{task}", [f"dmc/{name}" for name in DMC])
+
+
+def _load(domain: str, task: str) -> Any:
+    if os.environ.get("MUJOCO_GL") == "":  # dm_control refuses an empty choice instead of choosing
+        del os.environ["MUJOCO_GL"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # importing it without a screen complains about X11
+        from dm_control import suite
+    return suite.load(domain, task, task_kwargs={"random": 0})
+
+
+class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A dm_control task whose episodes are functions of the seed given to `reset`."""
+
+    def __init__(self, domain: str, task: str, render_mode: str | None = None) -> None:
+        self.dm_env = _load(domain, task)
+        spec = self.dm_env.action_spec()
+        self.action_space = gymnasium.spaces.Box(spec.minimum, spec.maximum, spec.shape, np.float64)
+        shapes = [part.shape for part in self.dm_env.observation_spec().values()]
+        self._vectors = all(len(shape) == 1 for shape in shapes)
+        size = sum(int(np.prod(shape)) for shape in shapes)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        # The adapter counts the steps instead, so that an episode may also be longer than the suite's own.
+        self.step_limit = round(self.dm_env._step_limit)
+        self.dm_env._step_limit = float("inf")
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.dm_env.control_timestep())}
+
+    def _flat(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        parts = list(observation.values())
+        return np.concatenate(parts if self._vectors else [np.ravel(part) for part in parts], dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """Start an episode; a seed replaces the task's random state."""
+        super().reset(seed=seed)
+        if seed is not None:
+            words = np.random.SeedSequence(seed).generate_state(4)  # RandomState itself takes 32-bit seeds only
+            self.dm_env.task._random = np.random.RandomState(words)
+        return self._flat(self.dm_env.reset().observation), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Advance one control step; a discount of 0 ends the episode for good, any other last step truncates it."""
+        step = self.dm_env.step(action)
+        last, final = step.last(), step.discount == 0.0
+        return self._flat(step.observation), step.reward, last and final, last and not final, {}
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        """Return the frame that the task's first camera sees."""
+        return self.dm_env.physics.render(*FRAME, camera_id=0)
+
+    def close(self) -> None:
+        """Free the physics."""
+        self.dm_env.close()
