@@ -20,6 +20,7 @@ TERMINATED = 2  # the environment ended here: nothing to bootstrap from
 TRUNCATED = 4  # the episode was cut here: the final observation still has a value
 
 COLUMNS = ("obs", "action", "reward", "flags")
+_BOOTSTRAPS = np.float32(np.arange(256) & TERMINATED == 0)  # by flags: a table lookup is the fastest form
 _SPARE = 16  # candidates drawn beyond the expected need, so that a second draw is rare
 
 
@@ -154,7 +155,7 @@ class Replay:
             discount = np.full(index.shape, gamma, np.float32)
         else:
             reward, discount, last, following = self._returns(index, gamma, n_step)
-        discount[(self._flags.take(last) & TERMINATED) != 0] = 0.0
+        discount *= _BOOTSTRAPS.take(self._flags.take(last))
         next_action, valid = self._action_at(following) if with_next_action else (None, None)
         return Batch(
             obs=self._obs.take(index, axis=0),
@@ -174,10 +175,12 @@ class Replay:
         if key not in self._streams:
             self._streams[key] = CounterStream(seed, stream)
         filled = [min(rows + is_open, self.rows_per_lane) for rows, is_open in zip(self._rows, self._open)]
-        ends = np.cumsum(filled, dtype=np.int64)
-        total = int(ends[-1])
-        # Row j of the filled rows of all lanes lies at j plus the unfilled room of the lanes before its own.
-        gaps = np.arange(self.lanes) * self.rows_per_lane - ends + np.array(filled)
+        total = sum(filled)
+        gaps = None
+        if total < self._flags.size and self.lanes > 1:
+            # Row j of the filled rows of all lanes lies at j plus the unfilled room of the lanes before its own.
+            ends = np.cumsum(filled, dtype=np.int64)
+            gaps = np.arange(self.lanes) * self.rows_per_lane - ends + np.array(filled)
         index = np.empty((updates, batch_size), np.int64)
         for update in range(updates):
             generator = self._streams[key].at(first + update)
@@ -185,17 +188,24 @@ class Replay:
             while have < batch_size:
                 size = (batch_size - have) * total // self._count
                 drawn = generator.integers(0, total, size + size // 16 + _SPARE)
-                if total < self._flags.size and self.lanes > 1:
-                    drawn += gaps[np.searchsorted(ends, drawn, side="right")]
-                drawn = drawn[(self._flags.take(drawn) & TRANSITION) != 0][: batch_size - have]
+                if gaps is not None:
+                    drawn += gaps.take(np.searchsorted(ends, drawn, side="right"))
+                drawn = drawn[self._starts(drawn)][: batch_size - have]
                 index[update, have : have + drawn.size] = drawn
                 have += drawn.size
         return index
 
+    def _starts(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of these rows start a transition."""
+        return (self._flags.take(index) & TRANSITION).view(np.bool_)
+
     def _follow(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of the rows after these, within their lanes' rings."""
         following = index + 1
-        following[following % self.rows_per_lane == 0] -= self.rows_per_lane
+        if self.lanes == 1:
+            following[following == self.rows_per_lane] = 0
+        else:
+            following[following % self.rows_per_lane == 0] -= self.rows_per_lane
         return following
 
     def _returns(
@@ -205,7 +215,7 @@ class Replay:
         reward, last, following = self._reward.take(index), index, self._follow(index)
         discount = np.full(index.shape, gamma, np.float32)
         for k in range(1, n_step):
-            goes_on = (self._flags.take(following) & TRANSITION) != 0
+            goes_on = self._starts(following)
             reward += np.where(goes_on, np.float32(gamma**k) * self._reward.take(following), np.float32(0.0))
             discount[goes_on] = gamma ** (k + 1)
             last = np.where(goes_on, following, last)
@@ -214,7 +224,7 @@ class Replay:
 
     def _action_at(self, index: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return the actions taken at these rows, zeros where none was taken (yet)."""
-        valid = (self._flags.take(index) & TRANSITION) != 0
+        valid = self._starts(index)
         action = self._action.take(index, axis=0)
         action[~valid] = 0.0
         return action, valid
