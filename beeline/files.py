@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from beeline.errors import DiskFullError, RunFolderError
+
+BLOCK = 1 << 20  # largest single write, in bytes
 
 fault: Callable[[str, Path], None] = lambda operation, path: None  # noqa: E731
 
@@ -32,26 +40,87 @@ def explained(path: Path) -> Iterator[None]:
         raise
 
 
+class Written(NamedTuple):
+    """What a file was when it was written, for whoever reads it again."""
+
+    sha256: str
+    size: int
+
+
+class _HashingWriter:
+    """A write-only stream that hashes what passes through it, block by block."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path, self._hash, self._size = file, path, hashlib.sha256(), 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), BLOCK):
+            block = view[start : start + BLOCK]
+            fault("write", self._path)
+            self._file.write(block)
+            self._hash.update(block)
+        self._size += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def written(self) -> Written:
+        return Written(self._hash.hexdigest(), self._size)
+
+
+@contextmanager
+def _durable(path: Path) -> Iterator[_HashingWriter]:
+    """Open a new file for writing; it is synced when the block ends."""
+    with explained(path), path.open("wb") as file:
+        stream = _HashingWriter(file, path)
+        yield stream
+        file.flush()
+        fault("fsync", path)
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and new names inside `folder` durable."""
-    fault("fsync", folder)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with explained(folder):
+        fault("fsync", folder)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and its parents durably; nothing happens if it exists."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with explained(folder):
+        fault("mkdir", folder)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; nothing happens if it is gone already."""
+    with explained(path):
+        if path.is_dir() and not path.is_symlink():
+            for child in path.iterdir():
+                remove(child)
+            fault("remove", path)
+            path.rmdir()
+        else:
+            fault("remove", path)
+            path.unlink(missing_ok=True)
 
 
 def write_durable(path: Path, data: bytes | memoryview) -> str:
     """Write and sync a new file; return its SHA-256. Not atomic by itself: rename, or reference it afterwards."""
-    with explained(path):
-        fault("write", path)
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            fault("fsync", path)
-            os.fsync(file.fileno())
-    return hashlib.sha256(data).hexdigest()
+    with _durable(path) as stream:
+        stream.write(data)
+    return stream.written().sha256
 
 
 def rename(source: Path, target: Path) -> None:
@@ -65,6 +134,44 @@ def rename(source: Path, target: Path) -> None:
 def write_atomic(path: Path, data: bytes | memoryview) -> str:
     """Replace `path` by `data` so that a reader sees the old or the new content, never a mixture."""
     temporary = path.with_name(f".{path.name}.tmp")
-    digest = write_durable(temporary, data)
-    rename(temporary, path)
+    try:
+        digest = write_durable(temporary, data)
+        rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     return digest
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray]) -> Written:
+    """Write and sync arrays of numbers in NumPy's .npz container, uncompressed; durable but not atomic by itself."""
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats are stored")
+        if "\0" in name:
+            raise ValueError(f"array name {name!r} has a null character")
+    with _durable(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as container:  # type: ignore[call-overload]
+        for name, array in arrays.items():
+            with container.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return stream.written()
+
+
+def read_npz(data: bytes) -> dict[str, NDArray]:
+    """Read what `write_npz` wrote; ValueError for anything else, and nothing in it is ever executed."""
+    arrays: dict[str, NDArray] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as container:
+            for info in container.infolist():
+                name = info.filename.removesuffix(".npy")
+                if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or name in arrays:
+                    raise ValueError(f"member {info.filename!r} is compressed, encrypted or there twice")
+                with container.open(info) as member:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                    if member.read(1) or array.dtype.kind not in "biuf":
+                        raise ValueError(f"member {info.filename!r} is not an array of numbers")
+                arrays[name] = array
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, MemoryError, OverflowError, OSError) as error:
+        raise ValueError(f"not a readable .npz file: {error}") from error
+    return arrays
