@@ -1,6 +1,7 @@
 """Every environment behind one interface: flat float32 observations, actions in [-1, 1], seeded episodes."""
 
+from beeline.envs.check import Finding, check
 from beeline.envs.registry import make, spec_of
 from beeline.envs.spec import EnvSpec, check_finite
 
-__all__ = ["EnvSpec", "check_finite", "make", "spec_of"]
+__all__ = ["EnvSpec", "Finding", "check", "check_finite", "make", "spec_of"]

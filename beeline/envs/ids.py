@@ -25,7 +25,11 @@ class Options:
         """Return the options that differ from the defaults as `?name=value&…`, in alphabetical order."""
         fields = sorted(dataclasses.fields(self), key=lambda field: field.name)
         given = [(f.name, getattr(self, f.name)) for f in fields if getattr(self, f.name) != f.default]
-        return "?" + "&".join(f"{name}={value:g}" for name, value in given) if given else ""
+        return "?" + "&".join(f"{name}={_text(value)}" for name, value in given) if given else ""
+
+
+def _text(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _number(low: float, kind: type, allowed: str) -> Callable[[str, str], float]:
@@ -67,7 +71,7 @@ def _options(env_id: str, query: str) -> Options:
             raise UnknownNameError("environment option", name, PARSERS, f"Options are {', '.join(sorted(PARSERS))}.")
         value = PARSERS[name](name, text)
         if found.setdefault(name, value) != value:
-            raise ConfigError(f"{env_id!r} gives the option {name} twice: {found[name]:g} and {value:g}.")
+            raise ConfigError(f"{env_id!r} gives the option {name} twice: {_text(found[name])} and {_text(value)}.")
     return Options(**found)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
         if repeat not in (1, env.facts.repeat):
             raise ConfigError(f"{env.facts.id!r} repeats actions {env.facts.repeat} times already.")
         return env
-    inner = _call(env, render) if not hasattr(env, "step") and callable(env) else env
+    inner = _call(env, render) if _is_factory(env) else env  # type: ignore[arg-type]
     options = ids.with_repeat("environment", ids.Options(), repeat)
     if isinstance(inner, Adapter):  # a factory may itself call make
         return make(inner, repeat=repeat)
@@ -51,10 +51,8 @@ def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
 
 def spec_of(env: EnvLike, *, repeat: int = 1) -> EnvSpec:
     """Return the facts of an environment; one made here from an id or a factory is closed again."""
-    from beeline.envs.adapter import Adapter
-
     adapted = make(env, repeat=repeat)
-    if isinstance(env, str) or not (isinstance(env, Adapter) or hasattr(env, "step")):
+    if isinstance(env, str) or _is_factory(env):
         adapted.close()
     return adapted.facts
 
@@ -84,6 +82,10 @@ def _from_id(env_id: str, render: bool) -> tuple[str, Built, ids.Options]:
         assert suite.extra is not None
         raise MissingExtraError(f"environment {env_id!r}", suite.extra, f"no module named {suite.probe!r}")
     return name, importlib.import_module(suite.module).build(task, render), options
+
+
+def _is_factory(env: object) -> bool:
+    return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
 
 
 def _call(factory: Callable[..., gymnasium.Env], render: bool) -> gymnasium.Env:

@@ -1,0 +1,126 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from beeline.envs.check import check
+
+
+class Base(gymnasium.Env):
+    observation_space = spaces.Box(-2, 2, (2,), np.float32)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self.spec = gymnasium.envs.registration.EnvSpec("Base-v0", max_episode_steps=20)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.observe(), {}
+
+    def observe(self):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+    def step(self, action):
+        self.count += 1
+        return self.observe(), 1.0, False, self.count == 20, {}
+
+
+def levels(env):
+    return {finding.level for finding in check(env)}
+
+
+def messages(env, level):
+    return " | ".join(finding.message for finding in check(env) if finding.level == level)
+
+
+def test_a_good_environment_has_only_ok_findings():
+    assert levels(Base()) == {"ok"}, check(Base())
+    assert levels("gym/Pendulum-v1") == {"ok"}
+
+
+class Forgetful(Base):
+    def observe(self):
+        return np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
+
+
+class Carries(Base):
+    """The second episode depends on the first one."""
+
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        obs, info = super().reset(seed=seed)
+        return obs / self.episodes, info
+
+
+class Fixed(Base):
+    def observe(self):
+        return np.zeros(2, np.float32)
+
+
+class WrongType(Base):
+    def observe(self):
+        return super().observe().astype(np.float64)
+
+
+class Outside(Base):
+    def observe(self):
+        return super().observe() + 5
+
+
+class Endless(Base):
+    def __init__(self):
+        pass
+
+    def step(self, action):
+        return self.observe(), 1.0, False, False, {}
+
+
+class RewardArray(Base):
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, np.array(1.0), *rest
+
+
+@pytest.mark.parametrize(
+    ("env", "level", "words"),
+    [
+        (Forgetful, "warning", "self.np_random"),
+        (Carries, "warning", "another episode from step 0"),
+        (Fixed, "warning", "the start is fixed"),
+        (WrongType, "warning", "dtype is float64, declared is float32"),
+        (Outside, "warning", "bounds"),
+        (Endless, "warning", "no time limit is declared"),
+        (RewardArray, "warning", "reward as ndarray"),
+    ],
+)
+def test_findings(env, level, words):
+    assert words in messages(env, level)
+
+
+def test_nan_and_crashes_are_errors():
+    class Nan(Base):
+        def step(self, action):
+            obs, _, *rest = super().step(action)
+            return obs, float("nan") if self.count == 7 else 0.0, *rest
+
+    class Crash(Base):
+        def step(self, action):
+            raise RuntimeError("motor on fire")
+
+    assert "step 7: the reward is nan" in messages(Nan, "error")
+    assert "motor on fire" in messages(Crash, "error")
+    assert "continuous actions" in messages("gym/CartPole-v1", "error")
+    assert "unknown environment" in messages("gym/Nothing-v0", "error")
+
+
+def test_hardware_is_not_moved():
+    class Robot(Base):
+        beeline_replayable = False
+
+        def step(self, action):
+            raise AssertionError("moved")
+
+    assert "not replayable" in messages(Robot, "warning") and "error" not in levels(Robot)
