@@ -12,11 +12,21 @@ from beeline.replay import Batch
 
 @dataclasses.dataclass(frozen=True)
 class Spaces:
-    """What an agent has to know of its task: sizes, and the half-width of the env's own action range."""
+    """What an agent has to know of its task: the sizes, and the bounds of the env's own actions."""
 
     obs_dim: int
-    action_dim: int
-    action_scale: tuple[float, ...]
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+
+    @property
+    def action_dim(self) -> int:
+        """How many numbers an action has."""
+        return len(self.action_low)
+
+    @property
+    def action_scale(self) -> tuple[float, ...]:
+        """Half the width of each action's range: d env action / d action in [-1, 1]."""
+        return tuple((high - low) / 2 for low, high in zip(self.action_low, self.action_high, strict=True))
 
 
 class Batches(NamedTuple):

@@ -1,0 +1,397 @@
+"""The Python interface: `train`, `resume`, `load`, and models with learn / predict / save / load."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from beeline import agents, envs, runtime
+from beeline.checkpoint import CheckpointStore
+from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
+from beeline.evaluate import Evaluation, evaluate
+from beeline.policy import Policy, load_policy
+from beeline.record import read_metrics
+from beeline.session import Plan, RunFolder, build, env_name, graceful_stop, make_envs, spaces_of
+from beeline.loop import Callback, Trainer
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Report = Callable[[str], None]
+
+
+class Stopped(BaseException):
+    """A signal ended the training after a checkpoint; not an Exception, so that it is not swallowed on its way out."""
+
+    def __init__(self, signal_number: int, folder: Path | None, step: int) -> None:
+        self.signal_number, self.folder, self.step = signal_number, folder, step
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} at step {step}")
+
+
+def _quiet(message: str) -> None:
+    """The default report: messages go through Python's warnings, so that they are seen once and can be filtered."""
+    import warnings
+
+    warnings.warn(message, stacklevel=3)
+
+
+@dataclasses.dataclass
+class Run:
+    """A run folder with its results."""
+
+    path: Path
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return RunFolder.open(self.path).config()
+
+    @property
+    def metrics(self) -> list[dict[str, float | None]]:
+        """The rows of the metrics table."""
+        return read_metrics(self.path / "metrics.csv")
+
+    def policy(self, best: bool = False) -> Policy:
+        """The latest policy, or the best evaluated one."""
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"))
+
+    @property
+    def final_return(self) -> float | None:
+        """The last evaluation's mean return."""
+        scores = [row["eval/return"] for row in self.metrics if row.get("eval/return") is not None]
+        return scores[-1] if scores else None
+
+
+def _fixed_threads(plan: Plan) -> Plan:
+    threads = runtime.configure(plan.train.threads, plan.train.device)
+    return dataclasses.replace(plan, train=dataclasses.replace(plan.train, threads=threads))
+
+
+def train(
+    algo: str,
+    env: Any,
+    *,
+    preset: str = "light",
+    out: str | Path | None = None,
+    eval_env: Any = None,
+    init_from: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Callable[[Trainer, Plan], Any] | None = None,
+    **options: Any,
+) -> Run:
+    """Train an algorithm on a task into a run folder.
+
+    `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
+    """
+    plan = Plan.make(algo, env_name(env), preset, options, str(init_from) if init_from else None)
+    plan.check_budget()
+    plan = _fixed_threads(plan)
+    make_envs_once(env, eval_env, plan)
+    folder = RunFolder.create(Path(out) if out else RunFolder.default_path(plan), plan)
+    try:
+        trainer = build(plan, env, eval_env, folder.path, callbacks)
+        return _drive(trainer, plan, folder, display)
+    finally:
+        folder.unlock()
+
+
+def make_envs_once(env: Any, eval_env: Any, plan: Plan) -> None:
+    """Make the task once and throw it away, so that a bad one is refused before a run folder exists."""
+    if isinstance(env, str) or not hasattr(env, "unwrapped"):
+        envs.make(env, **({} if plan.train.repeat is None else {"repeat": plan.train.repeat})).close()
+
+
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    env: Any = None,
+    eval_env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
+    display: Callable[[Trainer, Plan], Any] | None = None,
+) -> Run:
+    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all."""
+    folder = RunFolder.open(Path(path))
+    folder.lock()
+    try:
+        plan = folder.plan()
+        if steps is not None:
+            if steps < plan.train.steps:
+                raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
+            plan = dataclasses.replace(plan, train=dataclasses.replace(plan.train, steps=steps))
+            folder.rewrite(plan)
+        threads = runtime.configure(plan.train.threads, plan.train.device)
+        if threads != plan.train.threads:
+            report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
+        for difference in _differences(folder.config()):
+            report(difference)
+        trainer = build(plan, _task(plan, env), eval_env, folder.path, callbacks)
+        _restore(trainer, plan, folder.path, report)
+        return _drive(trainer, plan, folder, display)
+    finally:
+        folder.unlock()
+
+
+def _differences(config: Mapping[str, Any]) -> list[str]:
+    """What on this machine is not as it was when the run began, as far as it can change a result."""
+    found = []
+    if config.get("cpu") != runtime.processor():
+        found.append(f"the CPU is {runtime.processor()!r}, the run began on {config.get('cpu')!r}: bytes may differ.")
+    now = runtime.versions()
+    for name in ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "dm-control", "dm_control"):
+        before = config.get("versions", {}).get(name)
+        if before and now.get(name) != before:
+            found.append(f"{name} is {now.get(name)}, the run began with {before}: bytes may differ.")
+    return found
+
+
+def _task(plan: Plan, env: Any) -> Any:
+    if env is not None:
+        return env
+    if plan.env.startswith(("instance:", "factory:")):
+        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
+    return plan.env
+
+
+def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
+    store = trainer.store or CheckpointStore(path, plan.train.keep_checkpoints)
+    if not store.steps():
+        report("the run was stopped before its first checkpoint; it starts from the beginning.")
+        trainer.recorder.restart()
+        return
+    checkpoint = store.load(report)
+    if checkpoint.meta["identity"] != plan.identity:
+        raise CheckpointError(
+            f"{path} holds a checkpoint of {checkpoint.meta['identity']}, but its config says {plan.identity}."
+        )
+    trainer.restore(checkpoint, report)
+
+
+def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
+    """Run to the planned steps with status, display, signals and record around the loop."""
+    recorder = trainer.recorder
+    step = trainer.progress.step
+    view = display(trainer, plan) if display else None
+    recorder.status("running", step)
+    recorder.open(step)
+    try:
+        with graceful_stop(trainer) as caught:
+            done = trainer.run(plan.train.steps)
+            step = trainer.progress.step
+            if caught and not done:
+                recorder.status("stopped", step, signal.Signals(caught[0]).name)
+                raise Stopped(caught[0], folder.path, step)
+            if done:
+                trainer.finish()
+                if plan.train.video:
+                    _film_final(trainer, plan, folder.path)
+        recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
+    except Exception as error:
+        reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
+        try:
+            recorder.status("failed", trainer.progress.step, reason)
+        except BeelineError:
+            pass  # a full disk cannot take the status either; the error itself tells
+        raise
+    finally:
+        if view is not None:
+            view.close()
+        try:
+            recorder.close()
+        except OSError:
+            pass
+    return Run(folder.path)
+
+
+def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
+    if plan.env.startswith(("instance:", "factory:")):
+        return
+    film(trainer.act, plan.env, plan.train.repeat, path / "videos" / f"step-{trainer.progress.step:012d}.mp4", plan.train.seed)
+
+
+def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
+    """Film one episode; where no GL library is found, say which package brings one. Returns what happened."""
+    from beeline.envs import rendering, video
+
+    backend, message = rendering.choose_backend()
+    if backend is None:
+        print(message)
+        return message
+    path.parent.mkdir(parents=True, exist_ok=True)
+    filmed = envs.make(env, render=True, **({} if repeat is None else {"repeat": repeat}))
+    try:
+        video.record_episode(filmed, act, path, seed)
+    finally:
+        filmed.close()
+    return str(path)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class Model:
+    """A learner in memory: `learn`, `predict`, `evaluate`, `save`. Subclasses name the algorithm."""
+
+    algo: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        preset: str = "light",
+        eval_env: Any = None,
+        callbacks: Sequence[Callback] = (),
+        init_from: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        plan = Plan.make(self.algo, env_name(env), preset, options, str(init_from) if init_from else None)
+        self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+
+    def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
+        self.plan = plan
+        self.trainer = build(plan, env, eval_env, None, callbacks)
+
+    @property
+    def step(self) -> int:
+        """Environment steps trained so far."""
+        return self.trainer.progress.step
+
+    def learn(self, steps: int, callbacks: Sequence[Callback] = ()) -> Self:
+        """Train for `steps` more environment steps; calling it again goes on where it stopped."""
+        trainer = self.trainer
+        own = trainer.callbacks
+        trainer.callbacks = [*own, *callbacks]
+        try:
+            with graceful_stop(trainer) as caught:
+                trainer.run(trainer.progress.step + steps)
+        finally:
+            trainer.callbacks = own
+        if caught:
+            raise KeyboardInterrupt
+        return self
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is now."""
+        return Policy(self.trainer.agent, self.trainer.state, self.trainer.policy_meta(self.step))
+
+    @property
+    def best_policy(self) -> Policy:
+        """The best evaluated policy so far."""
+        trainer = self.trainer
+        if not trainer.best_policy:
+            raise CheckpointError("no policy was evaluated yet: learn first, with an environment to evaluate on.")
+        meta = trainer.policy_meta(trainer.progress.best_step, trainer.progress.best_return)
+        return Policy(trainer.agent, trainer.agent.with_policy(trainer.agent.init(0), trainer.best_policy), meta)
+
+    def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
+        """The action, in the environment's own units, for a raw observation or a batch of them."""
+        return self.policy.predict(obs, state, deterministic)
+
+    def evaluate(self, episodes: int = 10) -> Evaluation:
+        """Evaluate the deterministic policy on fresh episodes."""
+        if self.trainer.eval_env is None:
+            raise EnvError("there is no environment to evaluate on: give eval_env=… (an instance is used for training).")
+        return evaluate(self.trainer.act, self.trainer.eval_env, seed=self.plan.train.seed + 1, episodes=episodes)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows recorded so far."""
+        return self.trainer.recorder.rows
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything needed to go on (replay included) into a folder; `beeline.load` reads it."""
+        folder = Path(path)
+        if (folder / "metrics.csv").exists():
+            raise RunFolderError(f"{folder} is the folder of a run; save the model elsewhere.")
+        folder.mkdir(parents=True, exist_ok=True)
+        from beeline import files
+
+        if not self.trainer.ready:
+            self.trainer.begin()
+        files.write_atomic(folder / "config.json", _config_text(self.plan))
+        self.trainer.save(CheckpointStore(folder, keep=1))
+        self.policy.save(folder / "policy.npz")
+        return folder
+
+
+def _config_text(plan: Plan) -> bytes:
+    import json
+
+    return json.dumps(plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}, indent=1).encode()
+
+
+class SAC(Model):
+    """Soft actor-critic."""
+
+    algo = "sac"
+
+
+class BAC(Model):
+    """BEE actor-critic."""
+
+    algo = "bac"
+
+
+class TD3(Model):
+    """Twin delayed DDPG."""
+
+    algo = "td3"
+
+
+class BEETD3(Model):
+    """TD3 under the BEE operator."""
+
+    algo = "bee-td3"
+
+
+MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3)}
+
+
+def load(
+    path: str | Path, env: Any = None, eval_env: Any = None, callbacks: Sequence[Callback] = (), report: Report = _quiet
+) -> Any:
+    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file."""
+    path = Path(path)
+    if path.is_file():
+        return load_policy(path)
+    if not path.exists():
+        raise CheckpointError(f"there is nothing at {path}.")
+    plan = RunFolder.open(path).plan()
+    runtime.configure(plan.train.threads, plan.train.device)
+    model = MODELS[plan.algo].__new__(MODELS[plan.algo])
+    model._set_up(plan, _task(plan, env), eval_env, callbacks)
+    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
+    model.trainer.restore(checkpoint, report)
+    return model
+
+
+def evaluate_run(
+    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int | None = None, env: Any = None
+) -> tuple[Evaluation, Policy]:
+    """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
+    path = Path(path)
+    policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    task = env if env is not None else policy.meta["env"]
+    if isinstance(task, str) and task.startswith(("instance:", "factory:")):
+        raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
+    repeat = None
+    if path.is_dir():
+        repeat = RunFolder.open(path).plan().train.repeat
+    test_env = envs.make(task, **({} if repeat is None else {"repeat": repeat}))
+    try:
+        if spaces_of(test_env) != policy.agent.spaces:
+            raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+        result = evaluate(policy.act, test_env, seed=1 if seed is None else seed, episodes=episodes)
+    finally:
+        test_env.close()
+    return result, policy
+
+
+__all__ = ["BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "Stopped", "agents", "evaluate_run", "load", "make_envs", "resume", "train"]

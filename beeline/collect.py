@@ -1,0 +1,169 @@
+"""Stepping the environments: one lane each, every episode seeded by (run seed, lane, episode number)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beeline.envs import check_finite, spec_of
+from beeline.errors import EnvError
+from beeline.replay import Replay
+from beeline.rng import episode_seed
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclasses.dataclass
+class Episode:
+    """A finished episode: return, length in environment steps, success at its last step and at any step."""
+
+    ret: float
+    length: int
+    success: bool | None
+    success_any: bool | None
+
+
+@dataclasses.dataclass
+class Lane:
+    """The open episode of one environment."""
+
+    episode: int = -1
+    ret: float = 0.0
+    decisions: int = 0
+    success_any: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Transition:
+    """What one lane's step gave; callbacks see it."""
+
+    lane: int
+    obs: np.ndarray
+    action: np.ndarray
+    reward: float
+    next_obs: np.ndarray
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Collector:
+    """Steps all lanes and writes the replay. A finished lane is reset in the same step; no transition is invented."""
+
+    def __init__(self, envs: Sequence[gymnasium.Env], replay: Replay, seed: int) -> None:
+        self.envs, self.replay, self.seed = list(envs), replay, seed
+        self.spec = spec_of(self.envs[0])
+        self.lanes = [Lane() for _ in self.envs]
+        self.finished: list[Episode] = []
+        self.episodes = 0
+        self.obs = np.zeros((len(self.envs), self.spec.obs_dim), np.float32)
+        self.first = np.ones(len(self.envs), bool)
+
+    def begin(self) -> None:
+        """Reset every lane for the first time."""
+        for lane in range(len(self.envs)):
+            self._next_episode(lane)
+
+    def _reset(self, lane: int, episode: int) -> np.ndarray:
+        obs, _ = self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))
+        check_finite(self.spec.id, lane, 0, obs, 0.0)
+        return obs
+
+    def _next_episode(self, lane: int) -> None:
+        number = self.lanes[lane].episode + 1
+        obs = self._reset(lane, number)
+        self.lanes[lane] = Lane(episode=number)
+        self.replay.start(lane, obs)
+        self.obs[lane], self.first[lane] = obs, True
+
+    def step(self, actions: np.ndarray) -> list[Transition]:
+        """Step every lane with its action; a lane that fails is cut and reset before the error goes on its way."""
+        failure: Exception | None = None
+        transitions = []
+        for lane, env in enumerate(self.envs):
+            state = self.lanes[lane]
+            try:
+                obs, reward, terminated, truncated, info = env.step(actions[lane])
+                check_finite(self.spec.id, lane, state.decisions + 1, obs, reward)
+            except Exception as error:
+                failure = failure or error
+                self._next_episode(lane)
+                continue
+            self.replay.add(lane, actions[lane], reward, obs, terminated, truncated)
+            transitions.append(
+                Transition(lane, self.obs[lane].copy(), actions[lane], reward, obs, terminated, truncated, info)
+            )
+            state.ret += reward
+            state.decisions += 1
+            success = info.get("success")
+            if success is not None:
+                state.success_any = bool(state.success_any or success)
+            if terminated or truncated:
+                length = state.decisions * self.spec.repeat
+                self.finished.append(Episode(state.ret, length, success, state.success_any))
+                self.episodes += 1
+                self._next_episode(lane)
+            else:
+                self.obs[lane], self.first[lane] = obs, False
+        if isinstance(failure, EnvError):
+            raise failure
+        if failure is not None:
+            raise EnvError(f"environment {self.spec.id!r} failed in step(): {type(failure).__name__}: {failure}") from failure
+        return transitions
+
+    def drain(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last call."""
+        done, self.finished = self.finished, []
+        row: dict[str, float] = {"episodes": self.episodes}
+        if done:
+            row["train/return"] = float(np.mean([e.ret for e in done]))
+            row["train/length"] = float(np.mean([e.length for e in done]))
+            if all(e.success is not None for e in done):
+                row["train/success"] = float(np.mean([bool(e.success) for e in done]))
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, beside the replay, as plain values."""
+        return {
+            "lanes": [dataclasses.asdict(lane) for lane in self.lanes],
+            "finished": [dataclasses.asdict(episode) for episode in self.finished],
+            "episodes": self.episodes,
+        }
+
+    def restore(self, state: dict[str, Any], report: Callable[[str], None]) -> None:
+        """Bring every env back to where it was, by replaying its open episode's actions.
+
+        Where that is impossible (the env says so, the episode's start has left the ring) or the observations differ, the
+        report says why and the lane starts a new episode; the interrupted one stays in the replay as if truncated.
+        """
+        self.lanes = [Lane(**lane) for lane in state["lanes"]]
+        self.finished = [Episode(**episode) for episode in state["finished"]]
+        self.episodes = state["episodes"]
+        for lane in range(len(self.envs)):
+            problem = self._replay_episode(lane)
+            if problem:
+                report(f"lane {lane}: {problem}; a new episode begins, so this run will differ from one never stopped.")
+                self._next_episode(lane)
+
+    def _replay_episode(self, lane: int) -> str:
+        if not self.spec.replayable:
+            return "the environment declares that it must not be replayed"
+        rows = self.replay.open_episode(lane)
+        if rows is None:
+            return "the start of its open episode is no longer in the replay"
+        observations, actions = rows
+        obs = self._reset(lane, self.lanes[lane].episode)
+        for step, action in enumerate(actions):
+            if not np.array_equal(obs, observations[step]):
+                return f"the environment is not deterministic (observation {step} of the replayed episode differs)"
+            obs, _, terminated, truncated, _ = self.envs[lane].step(action)
+            if terminated or truncated:
+                return f"the environment is not deterministic (the replayed episode ended after {step + 1} steps)"
+        if not np.array_equal(obs, observations[-1]):
+            return "the environment is not deterministic (the last observation of the replayed episode differs)"
+        self.obs[lane], self.first[lane] = obs, len(actions) == 0
+        return ""

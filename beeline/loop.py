@@ -1,0 +1,314 @@
+"""The training loop: act, update, step, insert. Everything it needs is handed to it.
+
+Per decision the order is that of the reference codes: the action is chosen, the update is dispatched and runs on its own
+threads, the environments step meanwhile, and the transitions are inserted. As the action was chosen before the update
+and the batch was drawn before the insertion, the overlap changes no number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beeline import policy as policies
+from beeline import rng, trees
+from beeline.agents.base import Agent, Batches
+from beeline.checkpoint import Checkpoint, CheckpointStore
+from beeline.collect import Collector, Transition
+from beeline.config import Config, option
+from beeline.errors import EnvError
+from beeline.evaluate import Evaluation, evaluate
+from beeline.record import Recorder
+from beeline.replay import Replay
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Config):
+    """The loop's options."""
+
+    steps: int = option(100_000, "environment steps of the whole run", low=1)
+    seed: int = option(0, "seed of everything random", low=0, high=2**31 - 1)
+    num_envs: int = option(1, "environments stepped side by side; updates are scaled with them", low=1, high=1024)
+    repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
+    eval_every: int = option(5_000, "environment steps between evaluations", low=1)
+    eval_episodes: int = option(10, "episodes per evaluation; 0: no evaluation", low=0)
+    log_every: int = option(1_000, "environment steps between rows of the metrics table", low=1)
+    checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
+    keep_checkpoints: int = option(3, "checkpoints kept", low=1)
+    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2)
+    threads: int | None = option(None, "CPU threads of the learner; none: all cores", low=1, high=1024)
+    device: str | None = option(None, "where the learner runs: cpu, gpu or tpu; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
+    tensorboard: bool = option(True, "write TensorBoard events into the run folder")
+    wandb: bool = option(False, "log to Weights & Biases, offline unless WANDB_MODE says otherwise")
+    video: bool = option(False, "film one episode of the final policy")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepEvent:
+    """What a callback sees after every decision."""
+
+    step: int
+    transitions: Sequence[Transition]
+    trainer: Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationEvent:
+    """What a callback sees after every evaluation."""
+
+    step: int
+    evaluation: Evaluation
+    best: bool
+    trainer: Trainer
+
+
+class Callback:
+    """Subclass and override what you need; return False from either method to stop the training."""
+
+    def on_step(self, event: StepEvent) -> bool | None:
+        """Called after every decision."""
+
+    def on_evaluation(self, event: EvaluationEvent) -> bool | None:
+        """Called after every evaluation."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run is; small enough to be stored as plain values."""
+
+    step: int = 0
+    decisions: int = 0
+    updates: int = 0
+    evaluations: int = 0
+    rows: int = 0
+    best_return: float | None = None
+    best_step: int = -1
+
+
+class Trainer:
+    """A run in memory: agent, environments, replay and record, and the loop over them."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        envs: Sequence[gymnasium.Env],
+        eval_env: gymnasium.Env | None,
+        config: TrainConfig,
+        recorder: Recorder,
+        store: CheckpointStore | None,
+        identity: dict[str, Any],
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.agent, self.config, self.recorder, self.store = agent, config, recorder, store
+        self.eval_env, self.identity, self.callbacks = eval_env, identity, list(callbacks)
+        spaces = agent.spaces
+        self.replay = Replay(config.replay_capacity, spaces.obs_dim, spaces.action_dim, len(envs))
+        self.collector = Collector(envs, self.replay, config.seed)
+        self.state = agent.init(config.seed)
+        self.actor_state = agent.init_actor_state(len(envs))
+        self.progress = Progress()
+        self.metrics: dict[str, Any] = {}
+        self.best_policy: dict[str, np.ndarray] = {}
+        self.updates_per_decision = agent.config.critic_updates_per_step * len(envs)
+        self.steps_per_decision = self.collector.spec.repeat * len(envs)
+        self.stop_requested: Callable[[], bool] = lambda: False
+        self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self._clock = (time.perf_counter(), 0)
+        self.ready = False
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self, until: int) -> bool:
+        """Train up to `until` environment steps; False if a callback or a signal ended it earlier."""
+        if not self.ready:
+            self.begin()
+        if not self.progress.rows:
+            self._write_row(self._evaluate())
+        self._clock = (time.perf_counter(), self.progress.step)
+        batches = self._draw()
+        try:
+            while self.progress.step < until:
+                actions = self._choose_actions()
+                if batches is not None:
+                    self.state, metrics = self.agent.update(self.state, batches)  # returns at once; runs beside env.step
+                    self.metrics |= metrics
+                    self.progress.updates += self.updates_per_decision
+                self._count_decision()
+                transitions = self.collector.step(actions)
+                go_on = self._after_step(transitions)
+                if self.stop_requested() or not go_on:
+                    self.save()
+                    return self.progress.step >= until
+                batches = self._draw()
+        except EnvError:
+            self.save()  # the failed lane was reset and its step counted: this is a state to go on from
+            raise
+        self.save()
+        return True
+
+    def begin(self) -> None:
+        """Reset the environments and write the checkpoint of step 0."""
+        self.collector.begin()
+        self._take_statistics()
+        self.ready = True
+        self.save()
+
+    def _choose_actions(self) -> np.ndarray:
+        c, shape = self.collector, (len(self.collector.envs), self.agent.spaces.action_dim)
+        if self.progress.step < self.agent.config.random_steps:
+            uniform = rng.stream(self.config.seed, "random actions", self.progress.decisions)
+            return uniform.uniform(-1.0, 1.0, shape).astype(np.float32)
+        actions, _, self.actor_state = self.agent.act(
+            self.state, self.actor_state, c.obs, c.first, self.progress.decisions, "explore"
+        )
+        return actions
+
+    def _draw(self) -> Batches | None:
+        """The batches of the next update, drawn while the last one may still be running; None while it is too early."""
+        config = self.agent.config
+        if len(self.replay) <= config.batch_size or self.progress.step < config.learn_after:
+            return None
+        train = self.replay.sample(
+            self.config.seed, self.progress.updates, self.updates_per_decision, config.batch_size,
+            gamma=config.gamma, n_step=config.n_step,
+        )  # fmt: skip
+        return Batches(train, self.progress.updates)
+
+    def _count_decision(self) -> None:
+        self.progress.decisions += 1
+        self.progress.step += self.steps_per_decision
+
+    def _due(self, every: int) -> bool:
+        step = self.progress.step
+        return step // every > (step - self.steps_per_decision) // every
+
+    def _take_statistics(self) -> None:
+        if getattr(self.agent.config, "normalize_obs", False):
+            self.state = self.agent.observe(self.state, self.collector.obs)
+
+    def _after_step(self, transitions: Sequence[Transition]) -> bool:
+        """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""
+        self._take_statistics()
+        event = StepEvent(self.progress.step, transitions, self)
+        stop = any([callback.on_step(event) is False for callback in self.callbacks])
+        evaluated: dict[str, Any] = {}
+        if self._due(self.config.eval_every):
+            evaluated = self._evaluate()
+            stop |= evaluated.pop("stop", False)
+        if evaluated or self._due(self.config.log_every):
+            self._write_row(evaluated)
+        if self._due(self.config.checkpoint_every):
+            self.save()
+        return not stop
+
+    # --- evaluation and record --------------------------------------------------------------------------------------
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The greedy action in [-1, 1] for one observation."""
+        return policies.greedy(self.agent, self.state, obs)
+
+    def evaluation(self, first_episode: int) -> Evaluation:
+        """One evaluation of the policy as it is."""
+        assert self.eval_env is not None
+        return evaluate(
+            self.act, self.eval_env, seed=self.config.seed, episodes=self.config.eval_episodes, first_episode=first_episode
+        )
+
+    def _evaluate(self) -> dict[str, Any]:
+        if self.eval_env is None or not self.config.eval_episodes:
+            return {}
+        result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
+        self.progress.evaluations += 1
+        best = self.progress.best_return is None or result.mean > self.progress.best_return
+        if best:
+            self.progress.best_return, self.progress.best_step = result.mean, self.progress.step
+            self.best_policy = self.agent.policy(self.state)
+            self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, result.mean)
+        event = EvaluationEvent(self.progress.step, result, best, self)
+        stop = any([callback.on_evaluation(event) is False for callback in self.callbacks])
+        return result.row() | ({"stop": True} if stop else {})
+
+    def _write_row(self, evaluated: dict[str, Any]) -> None:
+        evaluated.pop("stop", None)
+        now = time.perf_counter()
+        began, first_step = self._clock
+        row: dict[str, Any] = {"step": self.progress.step, "updates": self.progress.updates, **self.collector.drain()}
+        row |= evaluated
+        row |= {name: float(value) for name, value in self.metrics.items()}
+        row |= {"time/wall": time.time(), "time/steps_per_second": (self.progress.step - first_step) / max(now - began, 1e-9)}
+        self._clock = (now, self.progress.step)
+        self.progress.rows += 1
+        self.recorder.write(row)
+        self.on_row(row)
+
+    def finish(self) -> Evaluation | None:
+        """After the last step: evaluate and record, unless the schedule just did.
+
+        It comes after the last checkpoint and is not part of it, so a run that is extended equals one that was longer
+        from the start.
+        """
+        if self.eval_env is None or not self.config.eval_episodes or self._due(self.config.eval_every):
+            return None
+        result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
+        if self.progress.best_return is None or result.mean > self.progress.best_return:
+            self._write_policy("policy-best.npz", self.agent.policy(self.state), self.progress.step, result.mean)
+        self._write_row(result.row())
+        return result
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, where there is one."""
+        return self.recorder.folder
+
+    def _write_policy(self, name: str, arrays: dict[str, np.ndarray], step: int, score: float | None) -> None:
+        if self.folder:
+            policies.save_arrays(self.folder / name, arrays, self.policy_meta(step, score))
+
+    def policy_meta(self, step: int, score: float | None = None) -> dict[str, Any]:
+        """What a policy file of this run says of itself."""
+        return policies.describe(self.identity["algo"], self.identity["env"], self.agent, step=step, eval_return=score)
+
+    def save(self, store: CheckpointStore | None = None) -> None:
+        """Write a checkpoint of everything that has state, and the policy alone beside it."""
+        target = store or self.store
+        if target is None:
+            return
+        arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.actor_state, "actor_state")
+        arrays |= trees.to_arrays(self.metrics, "metrics")
+        arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
+        meta = {
+            "identity": self.identity,
+            "progress": dataclasses.asdict(self.progress),
+            "collector": self.collector.state(),
+            "metrics_bytes": self.recorder.sync() if store is None else 0,
+        }
+        target.save(self.progress.step, arrays, meta, self.replay)
+        if store is None:
+            self._write_policy("policy.npz", self.agent.policy(self.state), self.progress.step, None)
+
+    def restore(self, checkpoint: Checkpoint, report: Callable[[str], None]) -> None:
+        """Bring everything back to a checkpoint, the environments' open episodes included."""
+        arrays, meta = checkpoint.arrays, checkpoint.meta
+        self.replay = checkpoint.restore_replay()
+        self.collector.replay = self.replay
+        self.state = trees.from_arrays(self.state, arrays, "agent")
+        self.actor_state = trees.from_arrays(self.actor_state, arrays, "actor_state")
+        names = [name for name in arrays if name.startswith("metrics[")]
+        self.metrics = {name[len("metrics['") : -len("']")]: arrays[name] for name in names}
+        self.best_policy = {name[len("best") :]: array for name, array in arrays.items() if name.startswith("best[")}
+        self.progress = Progress(**meta["progress"])
+        self.recorder.cut(meta["metrics_bytes"])
+        if self.best_policy:
+            self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, self.progress.best_return)
+        self.collector.restore(meta["collector"], report)
+        self.ready = True

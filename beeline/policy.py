@@ -1,0 +1,119 @@
+"""A policy alone: a small file that acts without the buffer, the critics or the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beeline import agents, files
+from beeline.agents.base import Agent, Spaces
+from beeline.errors import CheckpointError
+
+FORMAT = 1
+
+
+@dataclasses.dataclass
+class Policy:
+    """A trained policy: `predict` takes raw observations and returns actions in the environment's own units."""
+
+    agent: Agent
+    state: Any
+    meta: dict[str, Any]
+    calls: int = 0
+
+    def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
+        """The action for one observation `[obs_dim]`, a batch `[n, obs_dim]`, or a goal env's dict of either."""
+        flat = flatten(obs)
+        expected = self.agent.spaces.obs_dim
+        if flat.shape[-1] != expected:
+            raise CheckpointError(f"this policy reads {expected} numbers per observation, but got {flat.shape[-1]}.")
+        batch = flat.reshape(-1, expected)
+        mode = "greedy" if deterministic else "explore"
+        first = np.ones(len(batch), bool)
+        carried = self.agent.init_actor_state(len(batch)) if mode == "explore" else ()
+        self.calls += 1
+        action, _, _ = self.agent.act(self.state, carried, batch, first, self.calls, mode)
+        low, high = np.array(self.agent.spaces.action_low), np.array(self.agent.spaces.action_high)
+        scaled = np.clip((low + high) / 2 + action * (high - low) / 2, low, high).astype(np.float32)
+        return scaled.reshape(*flat.shape[:-1], -1), state
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The greedy action in [-1, 1] for one adapted observation: what evaluation and video call."""
+        return greedy(self.agent, self.state, obs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy file."""
+        return save_arrays(Path(path), self.agent.policy(self.state), self.meta)
+
+
+def greedy(agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
+    """The deterministic action in [-1, 1] for one observation."""
+    action, _, _ = agent.act(state, (), obs[None], np.zeros(1, bool), 0, "greedy")
+    return action[0]
+
+
+def flatten(obs: Any) -> np.ndarray:
+    """An observation as the agent sees it: dicts of goal envs in the documented order, float32."""
+    if isinstance(obs, Mapping):
+        from beeline.envs.adapter import GOAL_KEYS
+
+        first = [key for key in GOAL_KEYS if key in obs] if "observation" in obs else []
+        keys = first + sorted(key for key in obs if key not in first)
+        return np.concatenate([np.asarray(obs[key], np.float32) for key in keys], axis=-1)
+    return np.asarray(obs, np.float32)
+
+
+def describe(algo: str, env_id: str, agent: Agent, **more: Any) -> dict[str, Any]:
+    """What a policy file says of itself: enough to build the agent that runs it."""
+    return {
+        "format": FORMAT,
+        "algo": algo,
+        "env": env_id,
+        "agent": agent.config.to_dict(),
+        "spaces": dataclasses.asdict(agent.spaces),
+        **more,
+    }
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Path:
+    """Write a policy file atomically: arrays and a JSON description, nothing executable."""
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, **{"meta.json": text}, **arrays)
+    files.write_atomic(path, buffer.getbuffer())
+    return path
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the description of a policy file."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+        meta = json.loads(bytes(arrays.pop("meta.json")))
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no policy file {path}.") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} is not an intact policy file ({error}).") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a policy file of format {FORMAT}.")
+    return arrays, meta
+
+
+def load_policy(path: str | Path) -> Policy:
+    """A policy from its file."""
+    arrays, meta = read_arrays(Path(path))
+    algorithm = agents.get(meta["algo"])
+    spaces = Spaces(meta["spaces"]["obs_dim"], tuple(meta["spaces"]["action_low"]), tuple(meta["spaces"]["action_high"]))
+    agent = algorithm.build(algorithm.config.make(meta["agent"]), spaces)
+    try:
+        state = agent.with_policy(agent.init(0), arrays)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from None
+    return Policy(agent, state, meta)

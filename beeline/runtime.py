@@ -1,0 +1,70 @@
+"""What must be decided before JAX starts: threads, device, and where compiled programs are kept."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from beeline.errors import ConfigError
+
+def cores() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def started() -> bool:
+    """Whether JAX has chosen its devices and threads already."""
+    if "jax" not in sys.modules:
+        return False
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def configure(threads: int | None, device: str | None) -> int:
+    """Fix the thread count and the device for this process; return the thread count in force.
+
+    The XLA CPU client reads NPROC when it starts, so a later call cannot change it: it then returns what is in force.
+    """
+    if not started():
+        if threads is not None:
+            os.environ["NPROC"] = str(threads)
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+            os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "beeline" / "xla")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        import jax
+
+        if device is not None:
+            jax.config.update("jax_platforms", {"gpu": "cuda"}.get(device, device))
+        try:
+            jax.devices()
+        except RuntimeError as error:
+            raise ConfigError(f"device = {device!r} is not available here ({str(error).splitlines()[0]}).") from None
+    return int(os.environ.get("NPROC", cores()))
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of every installed package."""
+    found = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
+    return {"python": platform.python_version(), **dict(sorted(found.items()))}
+
+
+def processor() -> str:
+    """The CPU's model name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """CPU and platform, as stored with every run."""
+    return {"cpu": processor(), "cores": cores(), "platform": platform.platform()}

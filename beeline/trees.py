@@ -1,0 +1,34 @@
+"""Pytrees of arrays to named NumPy arrays and back: what files hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from beeline.errors import CheckpointError
+
+
+def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """The leaves of a pytree, named by their path, as NumPy arrays of their own memory."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {prefix + jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
+
+
+def from_arrays(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
+    """A pytree shaped like `template` from named arrays; a missing or misshapen one is named in the error."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    restored = []
+    for path, leaf in leaves:
+        name = prefix + jax.tree_util.keystr(path)
+        if name not in arrays:
+            raise CheckpointError(f"it has no array {name!r}: it was made by another algorithm or other options.")
+        array = arrays[name]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise CheckpointError(
+                f"its array {name!r} is {array.dtype}{list(array.shape)} where {leaf.dtype}{list(leaf.shape)} is needed: "
+                "it was made for other networks or another environment."
+            )
+        restored.append(jax.numpy.array(array))
+    return jax.tree_util.tree_unflatten(structure, restored)
