@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from beeline.errors import DiskFullError, RunFolderError
 
-BLOCK = 1 << 20  # largest single write, in bytes
+BLOCK = 1 << 20  # bytes of one write
 
 fault: Callable[[str, Path], None] = lambda operation, path: None  # noqa: E731
 
@@ -48,23 +48,31 @@ class Written(NamedTuple):
 
 
 class _HashingWriter:
-    """A write-only stream that hashes what passes through it, block by block."""
+    """A write-only stream that gathers small writes into blocks and hashes what passes through it."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path, self._hash, self._size = file, path, hashlib.sha256(), 0
+        self._pending = bytearray()
 
     def write(self, data: bytes | memoryview) -> int:
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), BLOCK):
-            block = view[start : start + BLOCK]
-            fault("write", self._path)
-            self._file.write(block)
-            self._hash.update(block)
-        self._size += len(view)
-        return len(view)
+        self._pending += data
+        while len(self._pending) >= BLOCK:
+            self._emit(bytes(self._pending[:BLOCK]))
+            del self._pending[:BLOCK]
+        return len(data)
 
     def flush(self) -> None:
-        self._file.flush()
+        """Do nothing: whoever writes a container need not decide when bytes reach the disk."""
+
+    def finish(self) -> None:
+        self._emit(bytes(self._pending))
+        self._pending.clear()
+
+    def _emit(self, block: bytes) -> None:
+        fault("write", self._path)
+        self._file.write(block)
+        self._hash.update(block)
+        self._size += len(block)
 
     def written(self) -> Written:
         return Written(self._hash.hexdigest(), self._size)
@@ -76,6 +84,7 @@ def _durable(path: Path) -> Iterator[_HashingWriter]:
     with explained(path), path.open("wb") as file:
         stream = _HashingWriter(file, path)
         yield stream
+        stream.finish()
         file.flush()
         fault("fsync", path)
         os.fsync(file.fileno())

@@ -9,7 +9,7 @@ a closed row never changes until it is overwritten, which is what lets a checkpo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,14 +92,20 @@ class Replay:
         self._put_open(lane, obs)
 
     def add(
-        self, lane: int, action: ArrayLike, reward: float, next_obs: ArrayLike, terminated: bool, truncated: bool
+        self,
+        lane: int,
+        action: ArrayLike,
+        reward: SupportsFloat,
+        next_obs: ArrayLike,
+        terminated: bool,
+        truncated: bool,
     ) -> None:
         """Complete the open row to a transition; `next_obs` opens the next row or, at an episode's end, closes it."""
         if not self._open[lane]:
             raise ValueError(f"lane {lane} has no open episode: call start with the reset observation first")
         row = self._position(lane, self._rows[lane])
         self._action[row] = action
-        self._reward[row] = reward
+        self._reward[row] = float(reward)
         self._flags[row] = TRANSITION | (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         self._count += 1
         self._rows[lane] += 1
@@ -212,7 +218,7 @@ class Replay:
         discount = np.full(index.shape, gamma, np.float32)
         for k in range(1, n_step):
             goes_on = self._starts(following)
-            reward += np.where(goes_on, np.float32(gamma**k) * self._reward.take(following), np.float32(0.0))
+            reward[goes_on] += np.float32(gamma**k) * self._reward.take(following[goes_on])
             discount[goes_on] = gamma ** (k + 1)
             last = np.where(goes_on, following, last)
             following = np.where(goes_on, self._follow(following), following)

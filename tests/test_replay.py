@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 import timeit
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -318,9 +320,9 @@ def test_resident_memory_is_the_rows_written() -> None:
         replay.sample(0, 0, 1, 256)
         print(empty, resident() - before)
     """
-    out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(rng.__file__).parents[1])}
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
     empty, full = map(int, out.split())
     assert empty < 5e6
     assert 1.40e8 < full <= 1.55e8
