@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from beeline.api import BAC, BEETD3, SAC, TD3, Model, Run, evaluate_run, load, resume, train
     from beeline.errors import BeelineError
-    from beeline.policy import Policy
     from beeline.loop import Callback, EvaluationEvent, StepEvent
+    from beeline.policy import Policy
 
 _HOMES = {
     "beeline.api": ("BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "evaluate_run", "load", "resume", "train"),

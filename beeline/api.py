@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -10,27 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import agents, envs, runtime
+from beeline import envs, runtime
 from beeline.checkpoint import CheckpointStore
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
+from beeline.loop import Callback, Trainer
 from beeline.policy import Policy, load_policy
 from beeline.record import read_metrics
-from beeline.session import Plan, RunFolder, build, env_name, graceful_stop, make_envs, spaces_of
-from beeline.loop import Callback, Trainer
+from beeline.session import Plan, RunFolder, build, env_name, spaces_of
+from beeline.stopping import Stopped, graceful_stop
 
 if TYPE_CHECKING:
-    import gymnasium
+    pass
 
 Report = Callable[[str], None]
-
-
-class Stopped(BaseException):
-    """A signal ended the training after a checkpoint; not an Exception, so that it is not swallowed on its way out."""
-
-    def __init__(self, signal_number: int, folder: Path | None, step: int) -> None:
-        self.signal_number, self.folder, self.step = signal_number, folder, step
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} at step {step}")
 
 
 def _quiet(message: str) -> None:
@@ -103,7 +97,7 @@ def train(
 def make_envs_once(env: Any, eval_env: Any, plan: Plan) -> None:
     """Make the task once and throw it away, so that a bad one is refused before a run folder exists."""
     if isinstance(env, str) or not hasattr(env, "unwrapped"):
-        envs.make(env, **({} if plan.train.repeat is None else {"repeat": plan.train.repeat})).close()
+        envs.make(env, repeat=plan.train.repeat or 1).close()
 
 
 def resume(
@@ -194,18 +188,14 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
     except Exception as error:
         reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
-        try:
+        with contextlib.suppress(BeelineError):  # a full disk cannot take the status either; the error itself tells
             recorder.status("failed", trainer.progress.step, reason)
-        except BeelineError:
-            pass  # a full disk cannot take the status either; the error itself tells
         raise
     finally:
         if view is not None:
             view.close()
-        try:
+        with contextlib.suppress(OSError):
             recorder.close()
-        except OSError:
-            pass
     return Run(folder.path)
 
 
@@ -224,7 +214,7 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
         print(message)
         return message
     path.parent.mkdir(parents=True, exist_ok=True)
-    filmed = envs.make(env, render=True, **({} if repeat is None else {"repeat": repeat}))
+    filmed = envs.make(env, repeat=repeat or 1, render=True)
     try:
         video.record_episode(filmed, act, path, seed)
     finally:
@@ -384,7 +374,7 @@ def evaluate_run(
     repeat = None
     if path.is_dir():
         repeat = RunFolder.open(path).plan().train.repeat
-    test_env = envs.make(task, **({} if repeat is None else {"repeat": repeat}))
+    test_env = envs.make(task, repeat=repeat or 1)
     try:
         if spaces_of(test_env) != policy.agent.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
@@ -393,5 +383,3 @@ def evaluate_run(
         test_env.close()
     return result, policy
 
-
-__all__ = ["BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "Stopped", "agents", "evaluate_run", "load", "make_envs", "resume", "train"]

@@ -88,6 +88,7 @@ class Collector:
             state = self.lanes[lane]
             try:
                 obs, reward, terminated, truncated, info = env.step(actions[lane])
+                reward = float(reward)
                 check_finite(self.spec.id, lane, state.decisions + 1, obs, reward)
             except Exception as error:
                 failure = failure or error

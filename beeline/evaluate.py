@@ -53,6 +53,7 @@ def run_episode(act: Act, env: gymnasium.Env, seed: int) -> tuple[float, int, An
     total, decisions, last, ever = 0.0, 0, None, None
     while True:
         obs, reward, terminated, truncated, info = env.step(act(obs))
+        reward = float(reward)
         decisions += 1
         check_finite(spec.id, 0, decisions, obs, reward)
         total += reward

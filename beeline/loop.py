@@ -20,35 +20,14 @@ from beeline import rng, trees
 from beeline.agents.base import Agent, Batches
 from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.collect import Collector, Transition
-from beeline.config import Config, option
 from beeline.errors import EnvError
 from beeline.evaluate import Evaluation, evaluate
+from beeline.options import TrainConfig
 from beeline.record import Recorder
 from beeline.replay import Replay
 
 if TYPE_CHECKING:
     import gymnasium
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainConfig(Config):
-    """The loop's options."""
-
-    steps: int = option(100_000, "environment steps of the whole run", low=1)
-    seed: int = option(0, "seed of everything random", low=0, high=2**31 - 1)
-    num_envs: int = option(1, "environments stepped side by side; updates are scaled with them", low=1, high=1024)
-    repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
-    eval_every: int = option(5_000, "environment steps between evaluations", low=1)
-    eval_episodes: int = option(10, "episodes per evaluation; 0: no evaluation", low=0)
-    log_every: int = option(1_000, "environment steps between rows of the metrics table", low=1)
-    checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
-    keep_checkpoints: int = option(3, "checkpoints kept", low=1)
-    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2)
-    threads: int | None = option(None, "CPU threads of the learner; none: all cores", low=1, high=1024)
-    device: str | None = option(None, "where the learner runs: cpu, gpu or tpu; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
-    tensorboard: bool = option(True, "write TensorBoard events into the run folder")
-    wandb: bool = option(False, "log to Weights & Biases, offline unless WANDB_MODE says otherwise")
-    video: bool = option(False, "film one episode of the final policy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +99,7 @@ class Trainer:
         self.updates_per_decision = agent.config.critic_updates_per_step * len(envs)
         self.steps_per_decision = self.collector.spec.repeat * len(envs)
         self.stop_requested: Callable[[], bool] = lambda: False
+        self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self._clock = (time.perf_counter(), 0)
         self.ready = False
@@ -197,6 +177,7 @@ class Trainer:
     def _after_step(self, transitions: Sequence[Transition]) -> bool:
         """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""
         self._take_statistics()
+        self.on_decision()
         event = StepEvent(self.progress.step, transitions, self)
         stop = any([callback.on_step(event) is False for callback in self.callbacks])
         evaluated: dict[str, Any] = {}

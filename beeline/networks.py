@@ -16,9 +16,6 @@ from jax import Array
 
 Params = tuple[dict[str, Array], ...]
 
-BODIES = ("mlp", "bac")
-INITIALISERS = ("xavier", "torch")
-
 
 def _init_layer(key: Array, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Array]:
     weights, biases = jax.random.split(key)

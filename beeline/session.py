@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import fcntl
 import json
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,16 +16,16 @@ from beeline.agents.base import Spaces
 from beeline.checkpoint import CheckpointStore
 from beeline.config import Config
 from beeline.errors import CheckpointError, ConfigError, EnvError, RunFolderError
+from beeline.loop import Callback, Trainer
+from beeline.options import TrainConfig
 from beeline.policy import read_arrays
 from beeline.record import Recorder
-from beeline.loop import Callback, TrainConfig, Trainer
 
 if TYPE_CHECKING:
     import gymnasium
 
     from beeline.agents.options import ActorCriticConfig
 
-EnvLike = "str | Callable[[], gymnasium.Env] | gymnasium.Env"
 FORMAT = 1
 
 
@@ -114,17 +111,17 @@ def env_name(env: Any) -> str:
 
 def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnasium.Env], gymnasium.Env | None]:
     """The training lanes and the evaluation env of an id, a factory or an instance."""
-    repeat = {} if config.repeat is None else {"repeat": config.repeat}
+    repeat = config.repeat or 1
     is_instance = not isinstance(env, str) and hasattr(env, "unwrapped")
     if is_instance and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes = [envs.make(env, **repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = envs.make(eval_env, **repeat)
+            evaluation = envs.make(eval_env, repeat=repeat)
         elif not is_instance:
-            evaluation = envs.make(env, **repeat)
+            evaluation = envs.make(env, repeat=repeat)
     return lanes, evaluation
 
 
@@ -236,26 +233,3 @@ class RunFolder:
         if self._lock:
             self._lock.close()
             self._lock = None
-
-
-@contextlib.contextmanager
-def graceful_stop(trainer: Trainer) -> Iterator[list[int]]:
-    """Let Ctrl-C and SIGTERM end the loop at the next decision, with a checkpoint; yields the signals that came."""
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-
-    def handler(number: int, frame: Any) -> None:
-        if caught and number == signal.SIGINT:
-            raise KeyboardInterrupt  # a second Ctrl-C does not wait
-        caught.append(number)
-
-    previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    trainer.stop_requested = lambda: bool(caught)
-    try:
-        yield caught
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)
-        trainer.stop_requested = lambda: False

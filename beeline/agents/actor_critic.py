@@ -255,7 +255,7 @@ class ActorCritic:
         return apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1), self.config.network)[..., 0]
 
     def _one_update(
-        self, state: State, batch: Batch, fit: Batch | None, *, policy: bool, target: bool
+        self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool
     ) -> tuple[State, Metrics]:
         def key(name: str) -> Array:
             return rng.fold(jax.random.wrap_key_data(state.key), name, state.updates)

@@ -40,7 +40,7 @@ class GaussianActor:
         mean, log_std = jnp.split(apply_mlp(params, obs, self.body), 2, axis=-1)
         return mean, jnp.clip(log_std, -20.0, 2.0)
 
-    def sample(self, key: Array, output: tuple[Array, Array]) -> tuple[Array, Array]:
+    def sample(self, key: Array, output: Any) -> tuple[Array, Array]:
         """A reparameterised action and its log π in [-1, 1] units."""
         return operators.tanh_gaussian_sample(key, *output)
 
@@ -72,7 +72,7 @@ class DeterministicActor:
         """The action itself."""
         return jnp.tanh(apply_mlp(params, obs, self.body))
 
-    def sample(self, key: Array, output: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array, output: Any) -> tuple[Array, Array]:
         """The action; a deterministic policy has no density, and no part that needs one is built with it."""
         return output, jnp.zeros(output.shape[:-1])
 

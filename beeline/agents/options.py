@@ -1,14 +1,16 @@
-"""The hyperparameters of the actor-critic family, one typed and documented field each."""
+"""The hyperparameters of the actor-critic family, one typed and documented field each. Imports nothing heavy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beeline.agents.parts import BLENDS
 from beeline.config import Config, option
 from beeline.errors import ConfigError
-from beeline.networks import BODIES, INITIALISERS
-from beeline.operators import EXPLOIT
+
+BODIES = ("mlp", "bac")
+INITIALISERS = ("xavier", "torch")
+BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
+EXPLOITS = ("expectile", "sparse", "exponential")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class ExploitOptions(Config):
 
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
     blend: str = option("fixed", "how λ is chosen", choices=BLENDS)
-    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=tuple(EXPLOIT))
+    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS)
     expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
     exploit_alpha: float = option(1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0)
     value_lr: float = option(3e-4, "learning rate of V", above=0.0)

@@ -36,10 +36,16 @@ def gradient_step(optimiser: Any, gradients: Any, state: Any, params: Any) -> tu
 class ExploreTerm(Protocol):
     """The exploration term, and the policy objective that belongs to it."""
 
-    target_actor: bool
-    metric_names: tuple[str, ...]
+    @property
+    def target_actor(self) -> bool:
+        """Whether T_explore looks at a slowly following copy of the policy."""
 
-    def init(self) -> Any: ...
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The logged quantities."""
+
+    def init(self) -> Any:
+        """The term's state."""
 
     def next_action(self, key: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
         """The action at s' that T_explore looks at, and its log π."""
@@ -211,9 +217,11 @@ class Signals(NamedTuple):
 class Blend(Protocol):
     """Chooses λ; returns the target, λ per sample and the next state."""
 
-    def init(self, batch_size: int) -> Any: ...
+    def init(self, batch_size: int) -> Any:
+        """The blend's state."""
 
-    def __call__(self, state: Any, signals: Signals) -> tuple[Array, Array, Any]: ...
+    def __call__(self, state: Any, signals: Signals) -> tuple[Array, Array, Any]:
+        """The target y, λ of each sample, and the next state."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,9 +285,6 @@ class AdaBatchBlend:
         error = operators.blend(signals.exploit, signals.explore, state["lam"]) - signals.q
         lam, mean = operators.ada_batch_ratio(error, state["error"])
         return operators.blend(signals.exploit, signals.explore, lam), lam, {"error": mean, "lam": lam[0]}
-
-
-BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 
 
 def make_blend(name: str, lam: float) -> Blend:
