@@ -220,6 +220,36 @@ def test_a_save_broken_at_any_operation_leaves_the_old_or_the_new(tmp_path: Path
     assert int(done.stdout) > 12
 
 
+def test_everything_a_manifest_names_is_synced_before_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series(tmp_path, [10, 24, 38])
+    store = CheckpointStore(tmp_path, keep=2)
+    replay = store.load(unreported).restore_replay()
+    advance(replay, 38, 50)
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(files, "fault", lambda operation, path: seen.append((operation, path.name)))
+    save(store, 50, replay)
+    temporary, removed = ".tmp-step-000000000050", ".tmp-removed-000000000024"
+    order = [
+        ("fsync", "segment-000000000003.npz"),
+        ("fsync", "replay"),
+        ("fsync", "state.npz"),
+        ("fsync", "manifest.json"),
+        ("fsync", temporary),
+        ("rename", "step-000000000050"),
+        ("fsync", "checkpoints"),
+        ("rename", removed),
+        ("fsync", "checkpoints"),
+    ]
+    kept = [operation for operation in seen if operation[0] in ("fsync", "rename") and operation[1] != tmp_path.name]
+    assert [o for o in kept if o != ("fsync", "checkpoints")] == [o for o in order if o != ("fsync", "checkpoints")]
+    committed = seen.index(("rename", "step-000000000050"))
+    assert seen[committed + 1] == ("fsync", "checkpoints")
+    assert all(operation != "remove" for operation, _ in seen[: committed + 2])
+    assert ("remove", "segment-000000000000.npz") in seen
+
+
 def test_a_failed_save_of_the_same_store_is_made_good_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
