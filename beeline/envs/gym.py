@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from collections.abc import Callable, Iterable
 
 import gymnasium
 
@@ -13,17 +14,31 @@ from beeline.errors import EnvError, UnknownNameError
 
 
 def build(task: str, render: bool) -> Built:
+    """Make a registered environment."""
+    return registered(task, f"gym/{task}", task, render)
+
+
+def registered(gym_id: str, env_id: str, task: str, render: bool, success: bool | None = None, **kwargs: object) -> Built:
     """Make a registered environment without Gymnasium's wrappers: the adapter does their work in one step."""
-    spec = copy.copy(lookup(task))
+    spec = copy.copy(lookup(gym_id))
     spec.order_enforce = False
+    mode = "rgb_array" if render else None
     try:
-        env = gymnasium.make(
-            spec, max_episode_steps=-1, disable_env_checker=True, render_mode="rgb_array" if render else None
-        )
+        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, render_mode=mode, **kwargs)
     except (ImportError, gymnasium.error.Error) as error:
         old = " MuJoCo -v2 and -v3 ids need mujoco_py, which no longer installs: use -v5 or -v4."
-        raise EnvError(f"environment 'gym/{task}' cannot be made: {error}{old * ('mujoco' in str(error))}") from error
-    return Built(env, task, spec.max_episode_steps, success=reports_success(env))
+        raise EnvError(f"environment {env_id!r} cannot be made: {error}{old * ('mujoco' in str(error))}") from error
+    return Built(env, task, spec.max_episode_steps, reports_success(env) if success is None else success)
+
+
+def spelled(suite: str, task: str, known: Iterable[str], aliases: Callable[[str], str] = str) -> str:
+    """Return the listed spelling of a task, whatever the case it was written in, or say which are near."""
+    wanted = aliases(task).lower()
+    known = list(known)
+    for name in known:
+        if name.lower() == wanted:
+            return name
+    raise UnknownNameError("environment", f"{suite}/{task}", [f"{suite}/{name}" for name in known])
 
 
 def lookup(task: str) -> gymnasium.envs.registration.EnvSpec:

@@ -81,7 +81,9 @@ def _from_id(env_id: str, render: bool) -> tuple[str, Built, ids.Options]:
     if not installed(suite):
         assert suite.extra is not None
         raise MissingExtraError(f"environment {env_id!r}", suite.extra, f"no module named {suite.probe!r}")
-    return name, importlib.import_module(suite.module).build(task, render), options
+    module, _, function = suite.builder.partition(":")
+    build = getattr(importlib.import_module(f"beeline.envs.{module}"), function)
+    return name, build(task, render), options
 
 
 def _is_factory(env: object) -> bool:

@@ -16,7 +16,7 @@ class Suite:
 
     name: str
     title: str
-    module: str
+    builder: str  # module of this package, colon, function
     probe: str  # the package that must be importable
     extra: str | None  # None: part of the core
     success_key: str | None
@@ -75,10 +75,98 @@ DMC: Sizes = {
     **_same("walker-stand walker-walk walker-run", (24, 6)),
 }
 
+METAWORLD: Sizes = _same(
+    "assembly basketball bin-picking box-close button-press button-press-topdown button-press-topdown-wall "
+    "button-press-wall coffee-button coffee-pull coffee-push dial-turn disassemble door-close door-lock door-open "
+    "door-unlock drawer-close drawer-open faucet-close faucet-open hammer hand-insert handle-press handle-press-side "
+    "handle-pull handle-pull-side lever-pull peg-insert-side peg-unplug-side pick-out-of-hole pick-place "
+    "pick-place-wall plate-slide plate-slide-back plate-slide-back-side plate-slide-side push push-back push-wall "
+    "reach reach-wall shelf-place soccer stick-pull stick-push sweep sweep-into window-close window-open",
+    (39, 4),
+)
+
+ADROIT: Sizes = {
+    **_same("door doorSparse", (39, 28)),
+    **_same("hammer hammerSparse", (46, 26)),
+    **_same("pen penSparse", (45, 24)),
+    **_same("relocate relocateSparse", (39, 30)),
+}
+
+_MANIPULATE = "BlockRotateZ BlockRotateParallel BlockRotateXYZ BlockFull Block EggRotate EggFull Egg PenRotate PenFull Pen"
+SHADOWHAND: Sizes = {
+    **_same("Reach ReachDense", (93, 20)),
+    **_same(_MANIPULATE, (75, 20)),
+    **_same(_MANIPULATE.replace(" ", "Dense ") + "Dense", (75, 20)),
+}
+
+# Those that need no download.
+MANISKILL: Sizes = {
+    "PickCube": (42, 8),
+    "StackCube": (48, 8),
+    **_same("PushCube PullCube", (35, 8)),
+    "PegInsertionSide": (43, 8),
+    "LiftPegUpright": (32, 8),
+    "PlugCharger": (46, 8),
+    "PokeCube": (54, 8),
+    "RollBall": (44, 8),
+    "StackPyramid": (64, 8),
+    **_same("PlaceSphere PullCubeTool", (39, 8)),
+}
+
+# The basic tasks; those with weak (Sarc), tired (Fati) or transferred (Reaf) muscles and the challenges work as well.
+MYOSUITE: Sizes = {
+    **_same("myoElbowPoseTaskFixed myoElbowPoseTaskRandom", (9, 6)),
+    **_same("myoLegDirectionalForward myoLegDirectionalBackward myoLegDirectionalRandom", (153, 80)),
+    **_same("myoFingerReachFixed myoFingerReachRandom", (19, 5)),
+    **_same("myoElbowPose1D6MFixed myoElbowPose1D6MRandom", (9, 6)),
+    **_same("myoElbowPose1D6MExoFixed myoElbowPose1D6MExoRandom", (9, 7)),
+    **_same("myoFingerPoseFixed myoFingerPoseRandom", (17, 5)),
+    **_same(
+        "myoHandPoseFixed myoHandPose0Fixed myoHandPose1Fixed myoHandPose2Fixed myoHandPose3Fixed "
+        "myoHandPose4Fixed myoHandPose5Fixed myoHandPose6Fixed myoHandPose7Fixed myoHandPose8Fixed "
+        "myoHandPose9Fixed myoHandPoseRandom",
+        (108, 39),
+    ),
+    "myoLegStandRandom": (155, 80),
+    **_same("myoLegWalk myoLegRoughTerrainWalk myoLegHillyTerrainWalk myoLegStairTerrainWalk", (403, 80)),
+    **_same("myoHandReachFixed myoHandReachRandom", (115, 39)),
+    **_same("myoHandKeyTurnFixed myoHandKeyTurnRandom", (93, 39)),
+    **_same("myoHandObjHoldFixed myoHandObjHoldRandom", (91, 39)),
+    **_same("myoHandPenTwirlFixed myoHandPenTwirlRandom", (83, 39)),
+    "myoTorsoPoseFixed": (270, 216),
+    "myoTorsoExoPoseFixed": (296, 216),
+    **_same("myoHandReorient8 myoHandReorient100 myoHandReorientID myoHandReorientOOD", (200, 39)),
+    **_same("myoArmReachFixed myoArmReachRandom", (92, 50)),
+}
+
+# Flip is left out: its texture is missing from the package.
+PANDA: Sizes = {
+    **_same("Reach ReachDense", (12, 3)),
+    **_same("Push PushDense Slide SlideDense", (24, 3)),
+    **_same("PickAndPlace PickAndPlaceDense", (25, 4)),
+    **_same("Stack StackDense", (43, 4)),
+    **_same("ReachJoints ReachJointsDense", (12, 7)),
+    **_same("PushJoints PushJointsDense SlideJoints SlideJointsDense", (24, 7)),
+    **_same("PickAndPlaceJoints PickAndPlaceJointsDense", (25, 8)),
+    **_same("StackJoints StackJointsDense", (43, 8)),
+}
+
+MBPO: Sizes = {"hopper": (11, 3), "walker2d": (17, 6), "ant": (27, 8), "humanoid": (45, 17)}
+
+# D'Kitty (ROBEL) has its place here; its robot and terrain need files of their own.
 SUITES: dict[str, Suite] = {
     suite.name: suite
     for suite in (
-        Suite("gym", "Gymnasium", "beeline.envs.gym", "gymnasium", None, None, GYM),
-        Suite("dmc", "DeepMind Control Suite", "beeline.envs.dmc", "dm_control", "dmc", None, DMC),
+        Suite("gym", "Gymnasium", "gym:build", "gymnasium", None, None, GYM),
+        Suite("dmc", "DeepMind Control Suite", "dmc:build", "dm_control", "dmc", None, DMC),
+        Suite("metaworld", "Meta-World v3", "metaworld:build", "metaworld", "metaworld", "success", METAWORLD),
+        Suite("adroit", "Adroit", "hands:build_adroit", "gymnasium_robotics", "hands", "success", ADROIT),
+        Suite(
+            "shadowhand", "Shadow Hand", "hands:build_shadowhand", "gymnasium_robotics", "hands", "is_success", SHADOWHAND
+        ),
+        Suite("maniskill", "ManiSkill 3", "maniskill:build", "mani_skill", "maniskill", "success", MANISKILL),
+        Suite("myosuite", "MyoSuite", "myo:build", "myosuite", "myo", "solved", MYOSUITE),
+        Suite("panda", "panda-gym", "panda:build", "panda_gym", "panda", "is_success", PANDA),
+        Suite("mbpo", "MuJoCo, truncated for models", "mbpo:build", "gymnasium", None, None, MBPO),
     )
 }
