@@ -17,7 +17,7 @@ MAX_POINTS = 160
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """Mean over seeds. The band: a 95 % bootstrap interval of the mean from five seeds, the range below, none for one."""
+    """Mean over seeds. The band: a 95 % bootstrap interval of the mean from five seeds, else the range."""
 
     steps: Floats
     mean: Floats

@@ -111,7 +111,7 @@ def _published(task: Task, chosen: Sequence[tuple[str | None, str | None]]) -> l
 def _task_data(task: Task, lines: int, chosen: Sequence[tuple[str | None, str | None]]) -> Data:
     curves = []
     for number in range(lines):
-        runs = [run for line, run in task.runs if line == number and run.has(task.column)]
+        runs = [run for line, run in task.runs if line == number and run.has(task.column) and run.state != "failed"]
         if runs:
             line = evaluation_line([run.series(task.column) for run in runs])
             curves.append(_curve(number, line, [run.seed for run in runs], each=True))
@@ -125,6 +125,7 @@ def _task_data(task: Task, lines: int, chosen: Sequence[tuple[str | None, str | 
         "curves": curves,
         "published": _published(task, chosen),
         "final": [_final(number, task) for number in range(lines)],
+        "resolves": _resolves(task, lines),
     }
 
 
@@ -135,6 +136,14 @@ def _final(number: int, task: Task) -> Data:
         return {"line": number, "value": None, "low": None, "high": None, "seeds": 0, "runs": known, "scores": []}
     estimate = statistics.mean_interval(scores, reps=10_000)
     return {"line": number, "runs": known, "scores": scores, **_estimate(estimate)}
+
+
+def _resolves(task: Task, lines: int) -> float | None:
+    """The smallest difference of the two lines' means that their seeds can show; None unless there are two lines."""
+    if lines != 2 or len(task.scores) != 2:
+        return None
+    found = statistics.resolvable_difference(task.scores[0], task.scores[1])
+    return found if np.isfinite(found) else None
 
 
 def _estimate(estimate: statistics.Estimate) -> Data:
@@ -198,7 +207,8 @@ def _efficiency(tasks: Sequence[Task], lines: int) -> Data | None:
     steps = np.linspace(start, end, 41)
     curves = []
     for line in range(lines):
-        groups = [np.stack([onto(one, steps) for one in chosen[line, task.id]]) / (task.rule.scale or 1.0) for task in tasks]
+        raw = [np.stack([onto(one, steps) for one in chosen[line, task.id]]) for task in tasks]
+        groups = [values / (task.rule.scale or 1.0) for values, task in zip(raw, tasks)]
         value, low, high = statistics.efficiency_curve(groups, reps=1000)
         curves.append({
             "line": line,
@@ -213,31 +223,37 @@ def _signal_order(name: str) -> tuple[int, str]:
     return (0 if name.startswith("diag/") else 1 if name in ("lambda", "lam") else 2, name)
 
 
-def _diagnostics(tasks: Sequence[Task], lines: int) -> tuple[list[Data], list[str]]:
+def _diagnostics(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Data], list[str]]:
     """Signals of the runs other than returns and times, and a word on those that never change."""
-    names: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for task in tasks:
         for _, run in task.runs:
             for name in run.columns:
                 if name != "step" and not name.startswith(("eval/", "train/", "time/")) and run.has(name):
-                    names[name] = None
+                    columns[name] = None
     out: list[Data] = []
     constant: list[str] = []
-    for name in sorted(names, key=_signal_order):
-        values = [run.series(name).values for task in tasks for _, run in task.runs if run.has(name)]
-        if min(v.min() for v in values) == max(v.max() for v in values):
-            constant.append(f"{name} = {values[0][0]:g}")
+    for name in sorted(columns, key=_signal_order):
+        values: dict[int, list[Any]] = {}
+        for task in tasks:
+            for line, run in task.runs:
+                values.setdefault(line, []).extend(run.series(name).values if run.has(name) else [])
+        fixed = {line: found[0] for line, found in values.items() if found and min(found) == max(found)}
+        if len(fixed) == sum(1 for found in values.values() if found):
+            each = dict.fromkeys(f"{value:g}" for value in fixed.values())
+            constant.append(f"{name} = {', '.join(each)}" if len(each) == 1 else (
+                f"{name} = {', '.join(f'{value:g} ({names[line]})' for line, value in sorted(fixed.items()))}"))
             continue
         if len(out) == MOST_SIGNALS:
             break
         panels = []
         for task in tasks:
             curves = []
-            for number in range(lines):
+            for number in range(len(names)):
                 runs = [run for line, run in task.runs if line == number and run.has(name)]
                 if runs:
-                    line = signal_line([run.series(name) for run in runs])
-                    curves.append(_curve(number, line, [], each=False))
+                    signal = signal_line([run.series(name) for run in runs])
+                    curves.append(_curve(number, signal, [], each=False))
             if curves:
                 panels.append({"task": task.id, "curves": curves})
         out.append({"name": name, "panels": panels})
@@ -293,17 +309,17 @@ def model(runs: Sequence[Run], overlay: Sequence[str] = ()) -> Data:
     for run, name in zip(runs, names):
         members.setdefault(run.task, []).append((lines.index(name), run))
     tasks = [make_task(task, group) for task, group in members.items()]
-    signals, constant = _diagnostics(tasks, len(lines))
+    signals, constant = _diagnostics(tasks, lines)
     states: dict[str, int] = {}
     for run in runs:
         states[run.state] = states.get(run.state, 0) + 1
-    seeds = sorted({sum(line == number for line, _ in task.runs) for task in tasks for number in range(len(lines))} - {0})
+    counts = {sum(line == number for line, _ in task.runs) for task in tasks for number in range(len(lines))}
     return {
         "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "summary": {
             "runs": len(runs),
             "states": states,
-            "seeds": seeds,
+            "seeds": sorted(counts - {0}),
             "steps": sorted({run.planned for run in runs if run.planned}),
             "repeat": sorted({run.repeat for run in runs if run.repeat is not None}),
         },
