@@ -502,6 +502,19 @@ def test_an_older_checkpoint_goes_on_without_harming_the_others(tmp_path: Path) 
         same_ring(CheckpointStore(tmp_path).load(unreported, step=step).restore_replay(), played(step))
 
 
+def test_the_name_of_a_lost_segment_is_not_used_again(tmp_path: Path) -> None:
+    series(tmp_path, [10, 20])
+    lost = max((tmp_path / "replay").iterdir())
+    lost.unlink()
+    store = CheckpointStore(tmp_path)
+    replay = store.load(lambda message: None).restore_replay()
+    advance(replay, 10, 25)
+    save(store, 25, replay)
+    assert store.steps() == [10, 20, 25]
+    assert not lost.exists()
+    verify(tmp_path, {(25, "")})
+
+
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     series(tmp_path, [1, 2, 3, 4, 5], keep=3)
     assert CheckpointStore(tmp_path).steps() == [3, 4, 5]
@@ -512,9 +525,10 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 def test_another_replay_is_written_whole(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 20, played(20))
-    save(store, 25, played(25))  # equal rows, but the store cannot know
-    verify(tmp_path, {(25, "")})
-    (tmp_path / "replay" / max(path.name for path in (tmp_path / "replay").iterdir())).unlink()
+    other = Replay(60, OBS, ACTION, LANES)
+    advance(other, 100, 128)
+    save(store, 21, other)
+    same_ring(CheckpointStore(tmp_path).load(unreported).restore_replay(), other)
     replay = played(26)
     save(store, 26, replay)
     for path in (tmp_path / "replay").iterdir():
