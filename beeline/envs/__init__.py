@@ -2,6 +2,7 @@
 
 from beeline.envs.check import Finding, check
 from beeline.envs.registry import make, spec_of
+from beeline.envs.sheet import contact_sheet
 from beeline.envs.spec import EnvSpec, check_finite
 
-__all__ = ["EnvSpec", "Finding", "check", "check_finite", "make", "spec_of"]
+__all__ = ["EnvSpec", "Finding", "check", "check_finite", "contact_sheet", "make", "spec_of"]

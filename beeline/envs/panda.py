@@ -30,12 +30,14 @@ def build(task: str, render: bool) -> Built:
 def _silent() -> Iterator[None]:
     """Keep the Bullet library from printing its build time and its arguments, which it does below Python."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
     try:
         with Path(os.devnull).open("w") as nothing:
-            os.dup2(nothing.fileno(), 1)
+            for stream in kept:
+                os.dup2(nothing.fileno(), stream)
             yield
     finally:
         ctypes.CDLL(None).fflush(None)  # what C has buffered belongs to the silence, too
-        os.dup2(kept, 1)
-        os.close(kept)
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
