@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from beeline.errors import ConfigError, RunFolderError
+from beeline.report import published
 from beeline.report.model import Data, model
 from beeline.report.page import newest_videos, render
 from beeline.report.runs import Run, find, read_run
@@ -27,6 +28,7 @@ class Watched:
         if not root.is_dir():
             raise RunFolderError(f"{root} does not exist.")
         self.root = root.resolve()
+        published.choose(overlay)  # a wrong name is an error now, not at the first request
         self.overlay = list(overlay)
         self._runs: dict[Path, tuple[str, Run]] = {}
         self._lock = threading.Lock()
