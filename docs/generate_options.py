@@ -1,0 +1,161 @@
+"""Writes the tables of the docs that are made from the code, between their markers.
+
+    python docs/generate_options.py            write
+    python docs/generate_options.py --check    say which files are not up to date; exit code 1 if any is not
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from beeline import agents
+from beeline.agents.presets import preset_options
+from beeline.cli import COMMANDS
+from beeline.config import Config, Rule
+from beeline.options import TrainConfig
+from beeline.record import LOOP_COLUMNS, TIME_COLUMNS
+
+DOCS = Path(__file__).parent
+_BLOCK = re.compile(r"(<!-- generated: ([a-z0-9 -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# One task per column of the paper's tables; see beeline/agents/presets.py.
+PAPER_COLUMNS = {
+    "paper, others": "gym/Hopper-v5",
+    "paper, DMControl": "dmc/walker-run",
+    "paper, DMControl dog": "dmc/dog-run",
+    "paper, Meta-World": "metaworld/hammer",
+}
+
+LOOP_METRICS = {
+    "step": "environment steps so far: decisions × `repeat` × `num_envs`",
+    "episodes": "training episodes finished so far, over all lanes",
+    "updates": "critic updates so far",
+    "train/return": "(1/n) Σ_j Σ_t r_t over the n training episodes that ended since the last row; empty if none did",
+    "train/length": "(1/n) Σ_j (decisions of episode j × `repeat`), over the same episodes",
+    "train/success": "share of the same episodes that succeeded at their last step; empty where the env does not say",
+    "eval/return": "R̄ = (1/n) Σ_j R_j, where R_j = Σ_t r_t is the undiscounted return of evaluation episode j under "
+    "the deterministic policy and n = `eval_episodes`",
+    "eval/return_std": "√((1/n) Σ_j (R_j − R̄)²)",
+    "eval/length": "(1/n) Σ_j (decisions of evaluation episode j × `repeat`)",
+    "eval/success": "share of evaluation episodes that succeeded at their last step",
+    "eval/success_any": "share of evaluation episodes that succeeded at any step",
+    "time/wall": "Unix time of the row, in seconds",
+    "time/steps_per_second": "environment steps since the last row / seconds since the last row",
+}
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def shown(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def flag(name: str, rule: Rule, kind: type[Config]) -> str:
+    """How a field is given on the command line."""
+    names = [name.replace("_", "-"), *([rule.alias] if rule.alias else [])]
+    switch = kind.__dataclass_fields__[name].type == "bool"
+    return ", ".join(f"`--{'[no-]' if switch else ''}{each}`" for each in names)
+
+
+def run_options() -> str:
+    """The options of every run."""
+    rows = [
+        [flag(name, rule, TrainConfig), shown(getattr(TrainConfig(), name)), rule.allowed, rule.doc]
+        for name, rule in TrainConfig.rules().items()
+    ]
+    return table(["option", "default", "allowed", "what it does"], rows)
+
+
+def algorithm_options() -> str:
+    """The options of all algorithms, with each one's value under the preset `light`."""
+    configs = {name: entry.config.make(preset_options(name, "gym/any", "light")) for name, entry in agents.ALGORITHMS.items()}
+    rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
+    rows = [
+        [
+            flag(name, rule, kind),
+            *(shown(getattr(config, name)) if hasattr(config, name) else "–" for config in configs.values()),
+            rule.allowed,
+            rule.doc,
+        ]
+        for name, (rule, kind) in rules.items()
+    ]
+    return table(["option", *configs, "allowed", "what it does"], rows)
+
+
+def preset_table(algo: str) -> str:
+    """Every option of an algorithm under `light` and under `paper`; columns of `paper` that agree are one."""
+    config = agents.get(algo).config
+    columns = {"light": config.make(preset_options(algo, "gym/any", "light"))}
+    paper = {title: config.make(preset_options(algo, env, "paper")) for title, env in PAPER_COLUMNS.items()}
+    if len({repr(each) for each in paper.values()}) == 1:
+        paper = {"paper": next(iter(paper.values()))}
+    columns |= paper
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in config.names()]
+    return table(["option", *columns], rows)
+
+
+def loop_metrics() -> str:
+    """The columns of the metrics table that every algorithm has."""
+    columns = [*LOOP_COLUMNS, *TIME_COLUMNS]
+    if set(columns) != set(LOOP_METRICS):
+        raise SystemExit(f"docs/generate_options.py: no formula for {sorted(set(columns) ^ set(LOOP_METRICS))}")
+    return table(["column", "formula"], [[f"`{name}`", LOOP_METRICS[name]] for name in columns])
+
+
+def commands() -> str:
+    """The commands."""
+    return table(["command", "what it does"], [[f"`beeline {name}`", text] for name, (_, text) in COMMANDS.items()])
+
+
+def algorithms() -> str:
+    """The algorithms."""
+    rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.ALGORITHMS.values()]
+    return table(["algorithm", "what it is"], rows)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "options run": run_options,
+    "options algorithms": algorithm_options,
+    "loop metrics": loop_metrics,
+    "commands": commands,
+    "algorithms": algorithms,
+    **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
+}
+
+
+def render(text: str) -> str:
+    """A page with its generated blocks written anew."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}\n{found[3]}", text)
+
+
+def main(check: bool) -> int:
+    """Write or check every page."""
+    stale = []
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text()
+        new = render(text)
+        if new != text:
+            stale.append(page)
+            if not check:
+                page.write_text(new)
+    for page in stale:
+        print(f"{page.relative_to(DOCS.parent)} {'is not up to date: python docs/generate_options.py' if check else 'written'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
