@@ -16,6 +16,7 @@ from beeline.report.runs import Run, differences, labels
 
 REACHED = 0.95  # a run counts as having come to the end when its last evaluation is this near to it
 MOST_SIGNALS = 24
+COUNTERS = ("step", "episodes", "updates")
 Data = dict[str, Any]
 
 
@@ -229,7 +230,7 @@ def _diagnostics(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Data
     for task in tasks:
         for _, run in task.runs:
             for name in run.columns:
-                if name != "step" and not name.startswith(("eval/", "train/", "time/")) and run.has(name):
+                if name not in COUNTERS and not name.startswith(("eval/", "train/", "time/")) and run.has(name):
                     columns[name] = None
     out: list[Data] = []
     constant: list[str] = []

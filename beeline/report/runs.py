@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline.errors import RunFolderError
+from beeline.report.normalise import parts
 
 # Fields that say how a run was watched or where it ran, not what was trained.
 BOOKKEEPING = frozenset({
@@ -64,9 +65,12 @@ class Run:
 
     @property
     def repeat(self) -> int | None:
-        """Action repeat, where the config says it."""
+        """Action repeat: the loop's option, else the one in the task's id, else 1; None where the config has no options."""
         repeat = self.section("train").get("repeat")
-        return repeat if isinstance(repeat, int) else None
+        if isinstance(repeat, int):
+            return repeat
+        given = parts(self.task)[2].get("repeat", "")
+        return int(given) if given.isdigit() else 1 if self.section("train") else None
 
     def section(self, name: str) -> dict[str, Any]:
         """A section of the config; empty where it is missing."""
@@ -168,7 +172,7 @@ def read_all(roots: Iterable[Path]) -> list[Run]:
 
 def options(run: Run) -> dict[str, Any]:
     """What was trained: preset, agent fields and those train fields that change the result, under dotted names."""
-    flat: dict[str, Any] = {"preset": run.config.get("preset")}
+    flat: dict[str, Any] = {"preset": run.config.get("preset"), "init_from": run.config.get("init_from")}
     flat |= {f"agent.{key}": value for key, value in run.section("agent").items()}
     flat |= {f"train.{key}": value for key, value in run.section("train").items() if key not in BOOKKEEPING}
     return flat

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 VERSIONS = {"beeline-rl": "0.1.0", "jax": "0.10.2", "numpy": "2.4.1", "mujoco": "3.11.0", "dm-control": "1.0.44"}
-HEADER = ["step", "train/return", "train/length", "train/success", "eval/return", "eval/return_std", "eval/length",
-          "eval/success", "q/mean", "loss/critic", "alpha", "lambda", "diag/bias", "diag/delta", "time/wall", "time/sps"]
+HEADER = ["step", "episodes", "updates", "train/return", "train/length", "train/success", "eval/return",
+          "eval/return_std", "eval/length", "eval/success", "eval/success_any", "q/mean",
+          "loss/critic", "alpha", "lambda", "diag/bias", "diag/delta", "time/wall", "time/steps_per_second"]
 
 
 def make_run(
@@ -24,7 +25,7 @@ def make_run(
     done = steps if done is None else done
     fields = {"lam": 0.5 if algo == "bac" else 0.0, "hidden": [256, 256], "batch": 256, "lr": 3e-4} | (agent or {})
     config = {
-        "format": 1, "algo": algo, "env": env, "seed": seed, "preset": "light", "agent": fields,
+        "format": 1, "algo": algo, "env": env, "seed": seed, "preset": "light", "init_from": None, "agent": fields,
         "train": {"steps": steps, "repeat": repeat, "eval_every": every}, "versions": VERSIONS,
         "cpu": "Example CPU 2.4 GHz", "threads": 2, "created": "2026-11-16T00:00:00+00:00",
     }
@@ -38,13 +39,14 @@ def make_run(
             score = float(np.clip(top / (1 + np.exp(-6 * (step - half) / steps)) - 0.02 + noise[number] * top, 0, 1))
             there = step % every == 0
             kept = float(round(score * 10) / 10) if success else ""
-            evaluation = [round(1000 * score, 3), 20.5, 1000, kept] if there else ["", "", "", ""]
+            evaluation = [round(1000 * score, 3), 20.5, 1000, kept, kept] if there else [""] * 5
             share = step / steps
             bias = [round((12 if algo == "sac" else 5) * share - 8 * np.exp(-9 * share) + 9 * noise[number], 4),
                     round(4 * np.exp(-4 * share) - 1.5 * share + 5 * noise[number], 4)]
             bias = bias if diag and there else ["", ""]
             signals = [round(80 * score + noise[number], 4), round(2 + noise[number], 4), round(np.exp(-3 * step / steps), 5)]
-            writer.writerow([step, round(900 * score, 3), 1000, "", *evaluation, *signals, fields["lam"], *bias,
+            counters = [step, step // 1000, step // 2]
+            writer.writerow([*counters, round(900 * score, 3), 1000, "", *evaluation, *signals, fields["lam"], *bias,
                              round(step * 0.004, 3), 250.0])
         file.write(tail)
     return path

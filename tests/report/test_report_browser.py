@@ -170,7 +170,14 @@ def test_resizing_draws_again(opened):
     opened.wait(f"return (() => {{ {width} }})() < {before}")
 
 
-def test_print_opens_the_particulars(opened):
+def test_print_is_black_on_white_and_opens_the_particulars(opened):
+    opened.devtools("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    shown = opened.run("return [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,"
+                       "getComputedStyle(document.querySelector('#seeds')).display,"
+                       "getComputedStyle(document.querySelector('#theme')).display,"
+                       "getComputedStyle(document.querySelector('#curves path.line')).stroke]")
+    assert shown == ["rgb(255, 255, 255)", "rgb(0, 0, 0)", "none", "none", "rgb(0, 114, 178)"]
+    opened.devtools("Emulation.setEmulatedMedia", media="")
     opened.devtools("Page.printToPDF")
     assert opened.run("return [...document.querySelectorAll('details:not(.plain)')].every((d) => d.open)")
 

@@ -21,7 +21,7 @@ def test_a_run_is_read_back(tmp_path):
     assert not run.has("eval/success")
 
 
-@pytest.mark.parametrize("tail", ["21000,55", "21000," + "," * 14, "\0\0\0\0", "21000,1,2\n", "21000" + ",x" * 15 + "\n"])
+@pytest.mark.parametrize("tail", ["21000,55", "21000," + "," * 17, "\0\0\0\0", "21000,1,2\n", "21000" + ",x" * 18 + "\n"])
 def test_a_half_written_last_line_is_left_out(tmp_path, tail):
     whole = runs.read_run(make_run(tmp_path, steps=20_000, name="whole"))
     cut = runs.read_run(make_run(tmp_path, steps=20_000, name="cut", tail=tail))
@@ -56,9 +56,18 @@ def test_missing_or_broken_files(tmp_path):
 def test_a_repeated_step_counts_once_and_the_later_row_wins(tmp_path):
     path = make_run(tmp_path, steps=5000)
     with (path / "metrics.csv").open("a") as file:
-        file.write("5000,,,,123.0,,,,,,,,,,,\n")
+        file.write("5000,,,,,,123.0" + "," * 12 + "\n")
     series = runs.read_run(path).series("eval/return")
     assert (series.steps.tolist(), series.values.tolist()) == ([5000], [123.0])
+
+
+def test_action_repeat_is_the_option_or_the_ids_or_one(tmp_path):
+    def repeat(env, given, name):
+        return runs.read_run(make_run(tmp_path, env=env, repeat=given, name=name, steps=5000)).repeat
+
+    assert repeat("dmc/walker-run?repeat=4", None, "a") == 4
+    assert repeat("dmc/walker-run", None, "b") == 1
+    assert repeat("dmc/walker-run", 2, "c") == 2
 
 
 def test_find_takes_each_run_once(tmp_path):
@@ -127,7 +136,7 @@ def test_results_table_is_read_by_polars_and_duckdb(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     for name in ("results.parquet", "results.csv"):
         query = f"select count(*), max(step) from '{tmp_path / name}' where algo = 'bac'"
-        assert duckdb.sql(query).fetchone() == (8, 10_000)
+        assert duckdb.sql(query).fetchall() == [(8, 10_000)]
 
 
 def test_tables_of_other_kinds_are_refused(tmp_path):
