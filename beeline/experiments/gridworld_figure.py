@@ -66,7 +66,7 @@ def _maze(axes: Axes, world: World, value: Floats, action: Ints, known: Bools, t
 def draw_mazes(shown: Mapping[str, Snapshot], seed: int) -> Figure:
     """Return what the three operators learned with one seed, and the optimum, side by side."""
     world = gridworld.make_world()
-    figure = Figure(figsize=(11.0, 3.5), layout="constrained")
+    figure = Figure(figsize=(11.0, 3.7), layout="constrained")
     panels = figure.subplots(1, 4)
     for axes, (name, title) in zip(panels, TITLES.items()):
         best, action, known = gridworld.values(shown[name])
@@ -76,6 +76,10 @@ def draw_mazes(shown: Mapping[str, Snapshot], seed: int) -> Figure:
         _maze(axes, world, best[seed], action[seed], known[seed], f"{title}\n{wrong} wrong, {unseen} unseen")
     everywhere = np.ones(len(world.cells), bool)
     _maze(panels[3], world, world.value, world.optimal.argmax(axis=1), everywhere, "(d) optimum\n")
+    figure.supxlabel(
+        "number and shade: learned value of the best action seen   ·   bold red arrow: not optimal   ·   ?: never seen",
+        fontsize=8,
+    )
     return figure
 
 
