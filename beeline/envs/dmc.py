@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from beeline.envs import rendering
 from beeline.envs.spec import Built
 from beeline.envs.tables import DMC
 from beeline.errors import UnknownNameError
 
 FRAME = (480, 480)
+CAMERAS = {"quadruped": "x"}  # where the first one stands too far away
 ALIASES = {"cup_": "ball_in_cup_"}
 
 
@@ -38,8 +40,9 @@ def resolve(task: str) -> str:
 
 
 def _load(domain: str, task: str) -> Any:
-    if os.environ.get("MUJOCO_GL") == "":  # dm_control refuses an empty choice instead of choosing
-        del os.environ["MUJOCO_GL"]
+    if "dm_control" not in sys.modules:
+        # Left alone it settles for GLFW, screen or not, and a film at the end of a training would fail.
+        rendering.choose_backend()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing it without a screen complains about X11
         from dm_control import suite
@@ -60,6 +63,7 @@ class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
         # The adapter counts the steps instead, so that an episode may also be longer than the suite's own.
         self.step_limit = round(self.dm_env._step_limit)
         self.dm_env._step_limit = float("inf")
+        self._camera = CAMERAS.get(domain, 0)
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.dm_env.control_timestep())}
 
@@ -82,8 +86,8 @@ class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._flat(step.observation), step.reward, last and final, last and not final, {}
 
     def render(self) -> np.ndarray:  # type: ignore[override]
-        """Return the frame that the task's first camera sees."""
-        return self.dm_env.physics.render(*FRAME, camera_id=0)
+        """Return the frame that the task's main camera sees."""
+        return self.dm_env.physics.render(*FRAME, camera_id=self._camera)
 
     def close(self) -> None:
         """Free the physics."""

@@ -1,8 +1,7 @@
-"""The contact sheet: one frame of every paper task in one picture, made by `python -m beeline.envs.sheet FILE`."""
+"""The contact sheet: one frame of every paper task in one picture, made by `python -m beeline.envs FILE`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def contact_sheet(path: str | Path, tasks: Sequence[PaperTask] = PAPER_TASKS) ->
     for place, task in enumerate(tasks):
         left, top = place % COLUMNS * SIDE, place // COLUMNS * (SIDE + LABEL)
         suite, _, name = task.id.partition("?")[0].partition("/")
-        draw.text((left + 4, top + SIDE), f"{suite}\\n{name}", fill="black", font=font, spacing=0)
+        draw.text((left + 4, top + SIDE), f"{suite}\n{name}", fill="black", font=font, spacing=0)
         try:
             frame = Image.fromarray(one_frame(task.id))
         except BeelineError as error:
@@ -62,7 +61,3 @@ def one_frame(env_id: str, seed: int = 0) -> np.ndarray:
     frame = frame_of(env)
     env.close()
     return frame
-
-
-if __name__ == "__main__":
-    sys.exit("\\n".join(contact_sheet(sys.argv[1])) or 0)

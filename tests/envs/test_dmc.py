@@ -95,3 +95,22 @@ def test_unknown_task_offers_the_nearest():
 
 def test_gymnasium_checker_passes():
     check_env(envs.make("dmc/finger-spin"), skip_render_check=True)
+
+
+def test_a_film_after_a_training_works_in_the_same_process():
+    """dm_control chooses its renderer on import: the choice must be right before anyone asks for frames."""
+    import os
+    import subprocess
+    import sys
+
+    code = """
+from beeline import envs
+from beeline.envs import rendering
+envs.make("dmc/walker-run").reset(seed=0)
+film = envs.make("dmc/walker-run", render=True)
+film.reset(seed=0)
+print(rendering.choose_backend().name is None or film.render().std() > 5)
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
