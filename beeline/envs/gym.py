@@ -22,10 +22,11 @@ def registered(gym_id: str, env_id: str, task: str, render: bool, success: bool 
     """Make a registered environment without Gymnasium's wrappers: the adapter does their work in one step."""
     spec = copy.copy(lookup(gym_id))
     spec.order_enforce = False
-    mode = "rgb_array" if render else None
+    if render:  # a user's environment need not have the argument
+        kwargs["render_mode"] = "rgb_array"
     try:
-        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, render_mode=mode, **kwargs)
-    except (ImportError, gymnasium.error.Error) as error:
+        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **kwargs)
+    except (ImportError, TypeError, gymnasium.error.Error) as error:
         old = " MuJoCo -v2 and -v3 ids need mujoco_py, which no longer installs: use -v5 or -v4."
         raise EnvError(f"environment {env_id!r} cannot be made: {error}{old * ('mujoco' in str(error))}") from error
     return Built(env, task, spec.max_episode_steps, reports_success(env) if success is None else success)
