@@ -226,7 +226,7 @@ function intervalChart(box, spec) {
 function strip(box, spec) {
   const width = 220, pitch = 9, height = spec.rows.length * pitch + 4;
   const found = span(spec.rows.flatMap((row) => row.scores)) || [0, 1];
-  const [low, high] = spec.domain || [Math.min(0, found[0]), found[1]];
+  const low = Math.min(0, found[0]), high = Math.max(0, found[1]);
   const x = (v) => 5 + (v - low) / (high - low || 1) * (width - 10);
   const svg = add(box, "svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spec.title});
   spec.rows.forEach((row, i) => {

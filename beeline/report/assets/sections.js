@@ -186,7 +186,7 @@ function aggregates(parent) {
 
 // ---------------------------------------------------------------- final scores
 function finals(parent) {
-  const box = section(parent, "final", "Final scores", "Mean over seeds of the evaluations in the last tenth before the step of comparison, with 95 % intervals. Bold: the interval lies above all others. Dots: the seeds, from zero to the best." +
+  const box = section(parent, "final", "Final scores", "Mean over seeds of the evaluations in the last tenth before the step of comparison, with 95 % intervals. Bold: the interval lies above all others. Dots: the seeds, on an axis from zero." +
     (data.tasks.some((task) => task.resolves) ? " Resolves: the smallest difference that these seeds would show four times in five." : ""));
   const resolves = data.tasks.some((task) => task.resolves) && data.lines.every((_, number) => shown(number));
   const table = add(add(box, "div", {class: "scroll"}), "table", {class: "wide"});
@@ -275,7 +275,11 @@ function particulars(parent) {
   const mixed = data.machine.versions.some((one) => Object.keys(one.found).length > 1);
   fold(box, "machine", `Versions and processors${mixed ? " (not the same in all runs)" : ""}`, (inner) => {
     tableOf(inner, ["processor", "runs"], Object.entries(data.machine.cpus));
-    tableOf(inner, ["package", "version"], data.machine.versions.map((one) => [one.name, Object.entries(one.found).map(([version, n]) => Object.keys(one.found).length > 1 ? `${version} (${count(n, "run")})` : version).join(", ")]));
+    const box = add(inner, "ul", {class: "versions"});
+    for (const one of data.machine.versions) {
+      const found = Object.entries(one.found), item = add(box, "li", {text: one.name + " "});
+      add(item, "span", {class: "soft", text: found.map(([version, n]) => found.length > 1 ? `${version} (${count(n, "run")})` : version).join(", ")});
+    }
   });
   fold(box, "runs", `Runs (${data.runs.length})`, (inner) => tableOf(inner, ["run", "line", "task", "seed", "state", "step", "reason"],
     data.runs.map((run) => [run.name, lineName(run.line), run.task, run.seed, run.state, `${grouped(run.step)}${run.planned ? " of " + grouped(run.planned) : ""}`, run.reason])));
