@@ -1,0 +1,44 @@
+# Two commands do all their set-up in a private virtual environment: `make train` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SUITES_VENV ?= .venv-all
+SUITES_BIN := $(SUITES_VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: train test test-slow test-suites test-all lint bench clean
+
+train: $(VENV)/.core
+	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 4 --steps 60_000 --eval-every 10_000 --eval-episodes 5 --video
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not suite" tests
+
+test-suites: $(SUITES_VENV)/.suites
+	$(SUITES_BIN)/python -m pytest -n 2 --dist worksteal -m suite tests
+
+test-all: test
+	BEELINE_ALL_TASKS=1 $(MAKE) test-suites
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy beeline
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc,stats,wandb,dev]"
+	touch $@
+
+# torch first: mani-skill asks for it without a bound, and the newest one brings several GB of CUDA packages.
+$(SUITES_VENV)/.suites: pyproject.toml
+	$(PYTHON) -m venv $(SUITES_VENV)
+	$(SUITES_BIN)/python -m pip install -q torch==2.13.0
+	$(SUITES_BIN)/python -m pip install -q -e ".[all,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(SUITES_VENV) build dist *.egg-info

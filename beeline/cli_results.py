@@ -1,0 +1,89 @@
+"""Commands that read or illustrate rather than train: `runs`, `report`, `paper`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+ILLUSTRATIONS = ("gridworld", "random-walk")
+
+
+def fill_runs(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline runs`."""
+    parser.add_argument("folder", type=Path, nargs="*", default=[Path("runs")], help="folders to look in [runs]")
+    parser.add_argument("--where", action="append", default=[], metavar="COND", help="such as algo=bac or 'return>500'")
+    parser.add_argument("--sort", default="", metavar="FIELDS", help="such as task,-return")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write every evaluation of these runs as .csv or .parquet")
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def runs(given: argparse.Namespace) -> int:
+    """List runs with their state and last score."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from beeline import report as reports
+
+    rows = reports.runs_table(given.folder, given.where, given.sort)
+    if not rows:
+        print(f"no run at or below {', '.join(map(str, given.folder))} meets these conditions.")
+        return 0
+    hidden = {"run"} | {name for name in rows[0] if all(row[name] in (None, "") for row in rows)}  # the path says more
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0]:
+        if name not in hidden:
+            table.add_column(name, no_wrap=name in ("state", "return", "best", "algo"), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in row if name not in hidden))
+    Console().print(table)
+    if given.save:
+        print(reports.write_table(reports.results([Path(row["path"]) for row in rows]), given.save))
+    return 0
+
+
+def fill_report(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline report`."""
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders that hold some")
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page [report.html]")
+    parser.add_argument("--overlay", action="append", default=[], metavar="CURVES", help="published curves shown at once")
+    parser.add_argument("--export", type=Path, metavar="DIR", help="PNG, SVG and CSV of every figure")
+    parser.add_argument("--serve", action="store_true", help="show it live on this machine while runs go on")
+    parser.add_argument("--port", type=int, default=0, help="port of --serve [any free one]")
+
+
+def report(given: argparse.Namespace) -> int:
+    """Make the report, or serve it."""
+    from beeline import report as reports
+
+    if given.serve:
+        reports.serve(given.runs[0], port=given.port, overlay=given.overlay)
+        return 0
+    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export))
+    return 0
+
+
+def fill_paper(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline paper`."""
+    parser.add_argument("study", choices=ILLUSTRATIONS, help="which illustration of the paper")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of figure and tables [runs/paper-<study>]")
+    parser.add_argument("--seeds", type=int, default=30, help="seeds of the grid world [30]")
+    parser.add_argument("--quick", action="store_true", help="grid world: the paper's panels without the sweep")
+
+
+def paper(given: argparse.Namespace) -> int:
+    """Make figure and numbers of one of the paper's illustrations."""
+    out = given.out or Path("runs") / f"paper-{given.study}"
+    if given.study == "gridworld":
+        from beeline.experiments import gridworld
+
+        gridworld.run(out, seeds=given.seeds, quick=given.quick)
+    else:
+        from beeline.experiments import random_walk
+
+        random_walk.run(out)
+    print(f"figure and tables: {out}")
+    return 0
+
