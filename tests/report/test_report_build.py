@@ -191,6 +191,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     make_run(tmp_path / "runs", evil, "dmc/walker-run", 0, steps=20_000, name="evil")
     html = report.build([tmp_path / "runs"], tmp_path / "report.html").read_text()
     assert "<script>alert(1)" not in html
+    assert not set("<>\u2028") & set(page.embed_json([evil, "\u2028"]))
     assert html.count("</script>") == 2
     assert evil in [line["name"] for line in data_of(html)["lines"]]
 
