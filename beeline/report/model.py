@@ -251,7 +251,7 @@ def _diagnostics(tasks: Sequence[Task], names: Sequence[str]) -> tuple[list[Data
         for task in tasks:
             curves = []
             for number in range(len(names)):
-                runs = [run for line, run in task.runs if line == number and run.has(name)]
+                runs = [run for line, run in task.runs if line == number and run.has(name) and run.state != "failed"]
                 if runs:
                     signal = signal_line([run.series(name) for run in runs])
                     curves.append(_curve(number, signal, [], each=False))

@@ -154,7 +154,7 @@ function overlays(parent) {
 }
 
 // ---------------------------------------------------------------- aggregates
-const STATISTICS = [["iqm", "Interquartile mean", "higher is better"], ["median", "Median", "higher is better"], ["mean", "Mean", "higher is better"], ["optimality_gap", "Optimality gap", "lower is better"]];
+const STATISTICS = [["iqm", "Interquartile mean", "↑ better"], ["median", "Median", "↑ better"], ["mean", "Mean", "↑ better"], ["optimality_gap", "Optimality gap", "↓ better"]];
 
 function aggregates(parent) {
   const found = data.aggregates;
@@ -179,7 +179,7 @@ function aggregates(parent) {
     series: visible(found.profile).map((one) => seriesOf({...one, steps: found.thresholds}, false))}));
   const pairs = found.improvement.filter((one) => shown(one.first) && shown(one.second));
   if (pairs.length) {
-    figure(two, "Probability of improvement", "ties count one half", (canvas, _, width) => intervalChart(canvas, {width, title: "Probability that a run of the first beats a run of the second", domain: [0, 1], centre: 0.5,
+    figure(two, "Probability of improvement", "ties ½", (canvas, _, width) => intervalChart(canvas, {width, title: "Probability that a run of the first beats a run of the second", domain: [0, 1], centre: 0.5,
       rows: pairs.map((one) => ({...one, name: `${lineName(one.first)} over ${lineName(one.second)}`, stroke: colour(one.first)}))}));
   }
 }
