@@ -5,24 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import envs, runtime
-from beeline.checkpoint import CheckpointStore
+from beeline import envs, files, runtime
+from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
 from beeline.policy import Policy, load_policy
 from beeline.record import read_metrics
-from beeline.session import Plan, RunFolder, build, env_name, spaces_of
+from beeline.session import Plan, RunFolder, attach, build, env_name, is_instance, spaces_of, take_initial_policy
 from beeline.stopping import Stopped, graceful_stop
-
-if TYPE_CHECKING:
-    pass
 
 Report = Callable[[str], None]
 
@@ -63,6 +60,8 @@ class Run:
 
 def _fixed_threads(plan: Plan) -> Plan:
     threads = runtime.configure(plan.train.threads, plan.train.device)
+    if plan.train.threads not in (None, threads):
+        _quiet(f"threads = {plan.train.threads} comes too late: JAX has started with {threads} in this process.")
     return dataclasses.replace(plan, train=dataclasses.replace(plan.train, threads=threads))
 
 
@@ -82,22 +81,36 @@ def train(
 
     `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
     """
-    plan = Plan.make(algo, env_name(env), preset, options, str(init_from) if init_from else None)
+    plan = Plan.make(algo, env_name(env), preset, options, _absolute(init_from))
     plan.check_budget()
+    path = Path(out) if out else RunFolder.default_path(plan)
+    RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
-    make_envs_once(env, eval_env, plan)
-    folder = RunFolder.create(Path(out) if out else RunFolder.default_path(plan), plan)
+    with _closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+        take_initial_policy(trainer, plan)
+        folder = RunFolder.create(path, plan)
+        try:
+            attach(trainer, plan, path)
+            return _drive(trainer, plan, folder, display)
+        finally:
+            folder.unlock()
+
+
+def _absolute(path: str | Path | None) -> str | None:
+    return str(Path(path).absolute()) if path else None
+
+
+@contextlib.contextmanager
+def _closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
+    """Close the environments that were made here; an instance is the user's to close."""
     try:
-        trainer = build(plan, env, eval_env, folder.path, callbacks)
-        return _drive(trainer, plan, folder, display)
+        yield trainer
     finally:
-        folder.unlock()
-
-
-def make_envs_once(env: Any, eval_env: Any, plan: Plan) -> None:
-    """Make the task once and throw it away, so that a bad one is refused before a run folder exists."""
-    if isinstance(env, str) or not hasattr(env, "unwrapped"):
-        envs.make(env, repeat=plan.train.repeat or 1).close()
+        if not is_instance(env):
+            for lane in trainer.collector.envs:
+                lane.close()
+        if trainer.eval_env is not None and not is_instance(eval_env):
+            trainer.eval_env.close()
 
 
 def resume(
@@ -125,9 +138,11 @@ def resume(
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
         for difference in _differences(folder.config()):
             report(difference)
-        trainer = build(plan, _task(plan, env), eval_env, folder.path, callbacks)
-        _restore(trainer, plan, folder.path, report)
-        return _drive(trainer, plan, folder, display)
+        task = _task(plan, env)
+        with _closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
+            attach(trainer, plan, folder.path)
+            _restore(trainer, plan, folder.path, report)
+            return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
 
@@ -146,6 +161,8 @@ def _differences(config: Mapping[str, Any]) -> list[str]:
 
 
 def _task(plan: Plan, env: Any) -> Any:
+    if isinstance(env, str) and env != plan.env:
+        raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
     if env is not None:
         return env
     if plan.env.startswith(("instance:", "factory:")):
@@ -154,28 +171,39 @@ def _task(plan: Plan, env: Any) -> Any:
 
 
 def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
-    store = trainer.store or CheckpointStore(path, plan.train.keep_checkpoints)
-    if not store.steps():
+    assert trainer.store is not None
+    if not trainer.store.steps():
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
         trainer.recorder.restart()
+        take_initial_policy(trainer, plan)
         return
-    checkpoint = store.load(report)
-    if checkpoint.meta["identity"] != plan.identity:
+    _take(trainer, trainer.store.load(report), plan, path, report)
+
+
+def _take(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Report) -> None:
+    """Restore a checkpoint, if it is one of this algorithm and environment."""
+    found, wanted = checkpoint.meta.get("identity"), plan.identity
+    if found != wanted:
+        theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
         raise CheckpointError(
-            f"{path} holds a checkpoint of {checkpoint.meta['identity']}, but its config says {plan.identity}."
+            f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
         )
-    trainer.restore(checkpoint, report)
+    try:
+        trainer.restore(checkpoint, report)
+    except CheckpointError as error:
+        raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error
 
 
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = trainer.recorder
     step = trainer.progress.step
-    view = display(trainer, plan) if display else None
-    recorder.status("running", step)
-    recorder.open(step)
+    view = None
     try:
         with graceful_stop(trainer) as caught:
+            recorder.status("running", step)
+            recorder.open(step + 1 if trainer.progress.rows else 0)  # the row of a checkpoint's own step is before it
+            view = display(trainer, plan) if display else None
             done = trainer.run(plan.train.steps)
             step = trainer.progress.step
             if caught and not done:
@@ -188,7 +216,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
     except Exception as error:
         reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(BeelineError):  # a full disk cannot take the status either; the error itself tells
+        with contextlib.suppress(BeelineError, OSError):  # a full disk cannot take the status either; the error itself tells
             recorder.status("failed", trainer.progress.step, reason)
         raise
     finally:
@@ -202,7 +230,11 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
 def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
     if plan.env.startswith(("instance:", "factory:")):
         return
-    film(trainer.act, plan.env, plan.train.repeat, path / "videos" / f"step-{trainer.progress.step:012d}.mp4", plan.train.seed)
+    video = path / "videos" / f"step-{trainer.progress.step:012d}.mp4"
+    try:
+        film(trainer.act, plan.env, plan.train.repeat, video, plan.train.seed)
+    except Exception as error:  # whatever a renderer may do, the training has succeeded
+        print(f"the video could not be made: {error}")
 
 
 def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
@@ -240,12 +272,14 @@ class Model:
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
-        plan = Plan.make(self.algo, env_name(env), preset, options, str(init_from) if init_from else None)
+        plan = Plan.make(self.algo, env_name(env), preset, options, _absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        take_initial_policy(self.trainer, plan)
 
     def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
         self.plan = plan
-        self.trainer = build(plan, env, eval_env, None, callbacks)
+        self.trainer = build(plan, env, eval_env, callbacks)
+        self._calls = 0
 
     @property
     def step(self) -> int:
@@ -269,7 +303,8 @@ class Model:
     @property
     def policy(self) -> Policy:
         """The policy as it is now."""
-        return Policy(self.trainer.agent, self.trainer.state, self.trainer.policy_meta(self.step))
+        agent, state = self.trainer.agent, self.trainer.state  # the next update consumes this state: hand out a copy
+        return Policy(agent, agent.with_policy(agent.init(0), agent.policy(state)), self.trainer.policy_meta(self.step))
 
     @property
     def best_policy(self) -> Policy:
@@ -282,7 +317,10 @@ class Model:
 
     def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
         """The action, in the environment's own units, for a raw observation or a batch of them."""
-        return self.policy.predict(obs, state, deterministic)
+        policy = Policy(self.trainer.agent, self.trainer.state, {}, self._calls)
+        action = policy.predict(obs, state, deterministic)
+        self._calls = policy.calls
+        return action
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
         """Evaluate the deterministic policy on fresh episodes."""
@@ -300,9 +338,11 @@ class Model:
         folder = Path(path)
         if (folder / "metrics.csv").exists():
             raise RunFolderError(f"{folder} is the folder of a run; save the model elsewhere.")
-        folder.mkdir(parents=True, exist_ok=True)
-        from beeline import files
-
+        with files.explained(folder):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise RunFolderError(f"{folder} is not a folder: a model is saved into one.") from None
         if not self.trainer.ready:
             self.trainer.begin()
         files.write_atomic(folder / "config.json", _config_text(self.plan))
@@ -358,7 +398,11 @@ def load(
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
     model._set_up(plan, _task(plan, env), eval_env, callbacks)
     checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
-    model.trainer.restore(checkpoint, report)
+    _take(model.trainer, checkpoint, plan, path, report)
+    if (path / "metrics.csv").is_file():
+        model.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
+    else:
+        model.trainer.recorder.rows = checkpoint.meta.get("rows", [])
     return model
 
 

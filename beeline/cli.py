@@ -6,24 +6,42 @@ import argparse
 import dataclasses
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
 from beeline.errors import BeelineError, ConfigError
 
+if TYPE_CHECKING:
+    from beeline.agents import Algorithm
 
-def _add_options(parser: argparse.ArgumentParser, config: type, title: str) -> None:
-    """One flag per config field, with its description, default and range."""
+
+def _defaults(config: type) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def _text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _add_options(
+    parser: argparse.ArgumentParser, config: type, title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """One flag per config field, with its description, default (that of each preset where they differ) and range."""
     group = parser.add_argument_group(title)
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):
         rule = field.metadata["rule"]
         flags = [f"--{field.name.replace('_', '-')}"] + ([f"--{rule.alias}"] if rule.alias else [])
-        default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+        values = {name: _text(preset[field.name]) for name, preset in (presets or {"": _defaults(config)}).items()}
+        same = len(set(values.values())) == 1
+        default = next(iter(values.values())) if same else ", ".join(f"{name} {value}" for name, value in values.items())
         allowed = f"; {rule.allowed}" if rule.allowed else ""
-        text = f"{rule.doc} [{'none' if default is None else default}{allowed}]".replace("%", "%%")
+        text = f"{rule.doc} [{default}{allowed}]".replace("%", "%%")
         if hints[field.name] is bool:
             group.add_argument(*flags, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
@@ -51,18 +69,38 @@ def _parse(prog: str, arguments: Sequence[str], fill: Callable[[argparse.Argumen
     return parser.parse_args(arguments)
 
 
+def _named_algorithm(arguments: Sequence[str]) -> Algorithm | None:
+    """The algorithm that a `train` command names, wherever it stands among the options; None where none is named."""
+    from beeline import agents
+    from beeline.options import TrainConfig
+
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve", exit_on_error=False)
+    finder.add_argument("algo", nargs="?")
+    finder.add_argument("env", nargs="?")
+    for flag in ("--preset", "--out", "--init-from"):
+        finder.add_argument(flag)
+    configs: list[type] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
+    for config in configs:
+        _add_options(finder, config, "")
+    try:
+        name = finder.parse_known_intermixed_args(list(arguments))[0].algo
+    except (argparse.ArgumentError, TypeError):
+        return None  # the command's own parser will say what is wrong
+    return agents.get(name) if name else None
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def train(arguments: Sequence[str]) -> int:
     """Train an algorithm on a task."""
-    from beeline import agents
+    from beeline.agents.presets import PRESETS, preset_options
     from beeline.options import TrainConfig
 
-    named = next((word for word in arguments if not word.startswith("-")), None)
-    algorithm = agents.get(named) if named else None
+    algorithm = _named_algorithm(arguments)
 
     def fill(parser: argparse.ArgumentParser) -> None:
+        parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", help="algorithm (see: beeline algos)")
         parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
         parser.add_argument("--preset", default="light", help="light (256 wide, batch 256) or paper (the paper's tables)")
@@ -71,7 +109,8 @@ def train(arguments: Sequence[str]) -> int:
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         _add_options(parser, TrainConfig, "options of the run")
         if algorithm:
-            _add_options(parser, algorithm.config, f"options of {algorithm.name}")
+            defaults = [{**_defaults(algorithm.config), **preset_options(algorithm.name, "", name)} for name in PRESETS]
+            _add_options(parser, algorithm.config, f"options of {algorithm.name}", dict(zip(PRESETS, defaults)))
         else:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
@@ -204,6 +243,17 @@ def check_env(arguments: Sequence[str]) -> int:
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
+def _from_results(name: str) -> Callable[[Sequence[str]], int]:
+    """A command that lives in `cli_results`."""
+
+    def command(arguments: Sequence[str]) -> int:
+        from beeline import cli_results
+
+        return getattr(cli_results, name)(_parse(name, arguments, getattr(cli_results, f"fill_{name}")))
+
+    return command
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "Train an algorithm on a task."),
     "resume": (resume, "Go on with a run that was stopped, or extend one with --steps."),
@@ -211,13 +261,19 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "envs": (environments, "List suites and tasks."),
     "algos": (algorithms, "List the algorithms and their options."),
     "check-env": (check_env, "Say what is wrong with an environment."),
+    "runs": (_from_results("runs"), "List, filter and sort runs."),
+    "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
+    "paper": (_from_results("paper"), "Make figure and numbers of one of the paper's illustrations."),
 }
 
 
 def _whole(text: str) -> int:
     try:
-        return int(text)
-    except ValueError:
+        number = float(text) if "e" in text.lower() else int(text)
+        if number != int(number):
+            raise ValueError
+        return int(number)
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
@@ -264,17 +320,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BeelineError as error:
         print(f"beeline: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return 141
-    except BaseException as error:
+    except KeyboardInterrupt as error:
         from beeline.stopping import Stopped
 
         if not isinstance(error, Stopped):
-            raise
-        print(f"\n{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
+            return 130
+        print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
         return 128 + error.signal_number
+    except BrokenPipeError:
+        return 141
 
 
 if __name__ == "__main__":

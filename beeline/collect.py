@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -68,15 +69,25 @@ class Collector:
         for lane in range(len(self.envs)):
             self._next_episode(lane)
 
+    def reopen(self) -> None:
+        """Begin an episode in every lane that has none because its last reset failed."""
+        for lane in range(len(self.envs)):
+            if not self.replay.is_open(lane):
+                self._next_episode(lane)
+
     def _reset(self, lane: int, episode: int) -> np.ndarray:
-        obs, _ = self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))
+        try:
+            obs, _ = self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))
+        except Exception as error:
+            raise EnvError(f"environment {self.spec.id!r} failed in reset(): {type(error).__name__}: {error}") from error
         check_finite(self.spec.id, lane, 0, obs, 0.0)
         return obs
 
     def _next_episode(self, lane: int) -> None:
         number = self.lanes[lane].episode + 1
+        self.lanes[lane] = Lane(episode=number)  # first, so that after a reset that fails the next one is tried
+        self.replay.cut(lane)
         obs = self._reset(lane, number)
-        self.lanes[lane] = Lane(episode=number)
         self.replay.start(lane, obs)
         self.obs[lane], self.first[lane] = obs, True
 
@@ -92,7 +103,8 @@ class Collector:
                 check_finite(self.spec.id, lane, state.decisions + 1, obs, reward)
             except Exception as error:
                 failure = failure or error
-                self._next_episode(lane)
+                with contextlib.suppress(EnvError):  # the first failure is the one to tell
+                    self._next_episode(lane)
                 continue
             self.replay.add(lane, actions[lane], reward, obs, terminated, truncated)
             transitions.append(
@@ -107,7 +119,10 @@ class Collector:
                 length = state.decisions * self.spec.repeat
                 self.finished.append(Episode(state.ret, length, success, state.success_any))
                 self.episodes += 1
-                self._next_episode(lane)
+                try:
+                    self._next_episode(lane)
+                except EnvError as error:
+                    failure = failure or error
             else:
                 self.obs[lane], self.first[lane] = obs, False
         if isinstance(failure, EnvError):
@@ -153,15 +168,23 @@ class Collector:
     def _replay_episode(self, lane: int) -> str:
         if not self.spec.replayable:
             return "the environment declares that it must not be replayed"
+        if not self.replay.is_open(lane):
+            return "no episode was open"
         rows = self.replay.open_episode(lane)
         if rows is None:
             return "the start of its open episode is no longer in the replay"
         observations, actions = rows
-        obs = self._reset(lane, self.lanes[lane].episode)
+        try:
+            obs = self._reset(lane, self.lanes[lane].episode)
+        except EnvError as error:
+            return f"its open episode cannot be replayed ({error})"
         for step, action in enumerate(actions):
             if not np.array_equal(obs, observations[step]):
                 return f"the environment is not deterministic (observation {step} of the replayed episode differs)"
-            obs, _, terminated, truncated, _ = self.envs[lane].step(action)
+            try:
+                obs, _, terminated, truncated, _ = self.envs[lane].step(action)
+            except Exception as error:
+                return f"its open episode cannot be replayed ({type(error).__name__}: {error})"
             if terminated or truncated:
                 return f"the environment is not deterministic (the replayed episode ended after {step + 1} steps)"
         if not np.array_equal(obs, observations[-1]):

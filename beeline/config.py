@@ -7,7 +7,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from beeline.errors import ConfigError
@@ -92,7 +92,7 @@ def _coerce(value: Any, annotation: Any) -> Any:
             raise ValueError
         number = float(value) if isinstance(value, str) and "e" in value.lower() else value
         whole = int(number)
-        if isinstance(number, float) and whole != number:
+        if not isinstance(number, str) and whole != number:
             raise ValueError
         return whole
     if annotation is float:
@@ -118,7 +118,8 @@ class Config:
             try:
                 value = _coerce(value, hints[field.name])
             except (TypeError, ValueError, OverflowError):
-                raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}.") from None
+                allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
+                raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}{allowed}.") from None
             if value is not None and not rule.admits(value):
                 raise ConfigError(f"{field.name} = {value!r} is out of range; allowed: {rule.allowed or 'a finite number'}.")
             object.__setattr__(self, field.name, value)
@@ -138,14 +139,15 @@ class Config:
         return {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
 
     @classmethod
-    def make(cls, options: Mapping[str, Any]) -> Self:
-        """A config from loose options; an unknown one is an error that offers the nearest names."""
+    def make(cls, options: Mapping[str, Any], also: Sequence[str] = ()) -> Self:
+        """A config from loose options; an unknown one is an error that offers the nearest names, `also` among them."""
         aliases = {rule.alias: name for name, rule in cls.rules().items() if rule.alias}
         named = {aliases.get(name, name): value for name, value in options.items()}
         unknown = sorted(set(named) - set(cls.names()))
         if unknown:
-            near = difflib.get_close_matches(unknown[0], cls.names(), n=3, cutoff=0.5)
-            ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(cls.names())}."
+            known = [*cls.names(), *aliases, *also]
+            near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.5)
+            ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(known)}."
             raise ConfigError(f"unknown option {unknown[0]!r} for {cls.__name__.removesuffix('Config')}.{ask}")
         return cls(**named)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beeline.envs import check_finite, spec_of
+from beeline.errors import EnvError, NonFiniteError
 from beeline.rng import episode_seed
 
 if TYPE_CHECKING:
     import gymnasium
 
 Act = Callable[[np.ndarray], np.ndarray]
+ENDLESS = 1_000_000  # decisions after which an episode is taken to have no end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,22 +49,43 @@ class Evaluation:
         return row
 
 
+@contextlib.contextmanager
+def _named(call: str, env_id: str) -> Iterator[None]:
+    """Errors of the environment as errors that name it and say that it was an evaluation."""
+    try:
+        yield
+    except NonFiniteError as error:
+        raise NonFiniteError(f"in an evaluation episode: {error}") from error
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise EnvError(f"environment {env_id!r} failed in {call}() of an evaluation episode: {cause}") from error
+
+
 def run_episode(act: Act, env: gymnasium.Env, seed: int) -> tuple[float, int, Any, Any]:
     """One seeded episode: return, decisions, success at the last step and at any step (None where not reported)."""
     spec = spec_of(env)
-    obs, _ = env.reset(seed=seed)
+    with _named("reset", spec.id):
+        obs, _ = env.reset(seed=seed)
+        check_finite(spec.id, 0, 0, obs, 0.0)
     total, decisions, last, ever = 0.0, 0, None, None
     while True:
-        obs, reward, terminated, truncated, info = env.step(act(obs))
-        reward = float(reward)
-        decisions += 1
-        check_finite(spec.id, 0, decisions, obs, reward)
+        action = act(obs)
+        with _named("step", spec.id):
+            obs, reward, terminated, truncated, info = env.step(action)
+            reward = float(reward)
+            decisions += 1
+            check_finite(spec.id, 0, decisions, obs, reward)
         total += reward
         if "success" in info:
             last = bool(info["success"])
             ever = bool(ever or last)
         if terminated or truncated:
             return total, decisions, last, ever
+        if decisions >= ENDLESS:
+            raise EnvError(
+                f"environment {spec.id!r}: an evaluation episode did not end within {ENDLESS:,} decisions. "
+                "Give the task a time limit, for example with ?limit=1000 after its id."
+            )
 
 
 def evaluate(act: Act, env: gymnasium.Env, *, seed: int, episodes: int, first_episode: int = 0) -> Evaluation:

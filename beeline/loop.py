@@ -8,6 +8,7 @@ and the batch was drawn before the insertion, the overlap changes no number.
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from beeline import rng, trees
 from beeline.agents.base import Agent, Batches
 from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.collect import Collector, Transition
-from beeline.errors import EnvError
+from beeline.errors import BeelineError, CheckpointError, EnvError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.options import TrainConfig
 from beeline.record import Recorder
@@ -72,6 +73,11 @@ class Progress:
     best_step: int = -1
 
 
+def _describe(spaces: dict[str, Any]) -> str:
+    low, high = spaces["action_low"], spaces["action_high"]
+    return f"{spaces['obs_dim']} observations and {len(low)} actions in [{min(low):g}, {max(high):g}]"
+
+
 class Trainer:
     """A run in memory: agent, environments, replay and record, and the loop over them."""
 
@@ -102,6 +108,7 @@ class Trainer:
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self._clock = (time.perf_counter(), 0)
+        self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
 
     # --- the loop ---------------------------------------------------------------------------------------------------
@@ -110,11 +117,17 @@ class Trainer:
         """Train up to `until` environment steps; False if a callback or a signal ended it earlier."""
         if not self.ready:
             self.begin()
-        if not self.progress.rows:
-            self._write_row(self._evaluate())
-        self._clock = (time.perf_counter(), self.progress.step)
-        batches = self._draw()
         try:
+            if not self.progress.rows:
+                evaluated = self._evaluate()
+                stop = evaluated.pop("stop", False)
+                self._write_row(evaluated)
+                if stop:
+                    self.save()
+                    return self.progress.step >= until
+            self._clock = (time.perf_counter(), self.progress.step)
+            self.collector.reopen()
+            batches = self._draw()
             while self.progress.step < until:
                 actions = self._choose_actions()
                 if batches is not None:
@@ -128,9 +141,10 @@ class Trainer:
                     self.save()
                     return self.progress.step >= until
                 batches = self._draw()
-        except EnvError:
+        except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            raise
+            kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
+            raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
         self.save()
         return True
 
@@ -149,6 +163,11 @@ class Trainer:
         actions, _, self.actor_state = self.agent.act(
             self.state, self.actor_state, c.obs, c.first, self.progress.decisions, "explore"
         )
+        if not np.isfinite(actions).all():
+            raise BeelineError(
+                f"at step {self.progress.step} of the run: the policy's action is not finite, the networks have diverged. "
+                "Lower the learning rates, or bound the gradients with grad_clip; earlier checkpoints are as they were."
+            )
         return actions
 
     def _draw(self) -> Batches | None:
@@ -172,7 +191,8 @@ class Trainer:
 
     def _take_statistics(self) -> None:
         if getattr(self.agent.config, "normalize_obs", False):
-            self.state = self.agent.observe(self.state, self.collector.obs)
+            # A copy: JAX may read the array after the next step has been written into the collector's own.
+            self.state = self.agent.observe(self.state, self.collector.obs.copy())
 
     def _after_step(self, transitions: Sequence[Transition]) -> bool:
         """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""
@@ -208,17 +228,22 @@ class Trainer:
             return {}
         result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
         self.progress.evaluations += 1
-        best = self.progress.best_return is None or result.mean > self.progress.best_return
+        best = self._is_best(result)
         if best:
             self.progress.best_return, self.progress.best_step = result.mean, self.progress.step
             self.best_policy = self.agent.policy(self.state)
             self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, result.mean)
+        return result.row() | ({"stop": True} if self._tell(result, best) else {})
+
+    def _is_best(self, result: Evaluation) -> bool:
+        return self.progress.best_return is None or result.mean > self.progress.best_return
+
+    def _tell(self, result: Evaluation, best: bool) -> bool:
+        """Show an evaluation to the callbacks; True if one of them wants to stop."""
         event = EvaluationEvent(self.progress.step, result, best, self)
-        stop = any([callback.on_evaluation(event) is False for callback in self.callbacks])
-        return result.row() | ({"stop": True} if stop else {})
+        return any([callback.on_evaluation(event) is False for callback in self.callbacks])
 
     def _write_row(self, evaluated: dict[str, Any]) -> None:
-        evaluated.pop("stop", None)
         now = time.perf_counter()
         began, first_step = self._clock
         row: dict[str, Any] = {"step": self.progress.step, "updates": self.progress.updates, **self.collector.drain()}
@@ -239,8 +264,10 @@ class Trainer:
         if self.eval_env is None or not self.config.eval_episodes or self._due(self.config.eval_every):
             return None
         result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
-        if self.progress.best_return is None or result.mean > self.progress.best_return:
+        best = self._is_best(result)
+        if best:
             self._write_policy("policy-best.npz", self.agent.policy(self.state), self.progress.step, result.mean)
+        self._tell(result, best)
         self._write_row(result.row())
         return result
 
@@ -259,27 +286,39 @@ class Trainer:
         """What a policy file of this run says of itself."""
         return policies.describe(self.identity["algo"], self.identity["env"], self.agent, step=step, eval_return=score)
 
+    def _spaces(self) -> dict[str, Any]:
+        return json.loads(json.dumps(dataclasses.asdict(self.agent.spaces)))
+
     def save(self, store: CheckpointStore | None = None) -> None:
         """Write a checkpoint of everything that has state, and the policy alone beside it."""
         target = store or self.store
-        if target is None:
+        moment = (self.progress.decisions, self.progress.rows)
+        if target is None or (store is None and moment == self._saved):
             return
         arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.actor_state, "actor_state")
         arrays |= trees.to_arrays(self.metrics, "metrics")
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
-        meta = {
+        meta: dict[str, Any] = {
             "identity": self.identity,
+            "spaces": self._spaces(),
             "progress": dataclasses.asdict(self.progress),
             "collector": self.collector.state(),
             "metrics_bytes": self.recorder.sync() if store is None else 0,
         }
+        if store is not None:
+            meta["rows"] = self.recorder.rows
         target.save(self.progress.step, arrays, meta, self.replay)
         if store is None:
             self._write_policy("policy.npz", self.agent.policy(self.state), self.progress.step, None)
+            self._saved = moment
 
     def restore(self, checkpoint: Checkpoint, report: Callable[[str], None]) -> None:
         """Bring everything back to a checkpoint, the environments' open episodes included."""
         arrays, meta = checkpoint.arrays, checkpoint.meta
+        if meta["spaces"] != self._spaces():
+            raise CheckpointError(
+                f"the checkpoint is of an environment with {_describe(meta['spaces'])}, this one has {_describe(self._spaces())}."
+            )
         self.replay = checkpoint.restore_replay()
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ import numpy as np
 
 from beeline import agents, files
 from beeline.agents.base import Agent, Spaces
-from beeline.errors import CheckpointError
+from beeline.errors import BeelineError, CheckpointError
 
 FORMAT = 1
+META = "meta.json"  # the member that holds the description
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any])
     """Write a policy file atomically: arrays and a JSON description, nothing executable."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    np.savez(buffer, allow_pickle=False, **{"meta.json": text}, **arrays)
+    np.savez(buffer, allow_pickle=False, **{META: text}, **arrays)
     files.write_atomic(path, buffer.getbuffer())
     return path
 
@@ -94,12 +94,13 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any])
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the description of a policy file."""
     try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        meta = json.loads(bytes(arrays.pop("meta.json")))
+        arrays = files.read_npz(path.read_bytes())
+        meta = json.loads(arrays.pop(META).astype(np.uint8).tobytes())
     except FileNotFoundError:
         raise CheckpointError(f"there is no policy file {path}.") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except KeyError:
+        raise CheckpointError(f"{path} is not a policy file: it has no description.") from None
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not an intact policy file ({error}).") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a policy file of format {FORMAT}.")
@@ -109,11 +110,13 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def load_policy(path: str | Path) -> Policy:
     """A policy from its file."""
     arrays, meta = read_arrays(Path(path))
-    algorithm = agents.get(meta["algo"])
-    spaces = Spaces(meta["spaces"]["obs_dim"], tuple(meta["spaces"]["action_low"]), tuple(meta["spaces"]["action_high"]))
-    agent = algorithm.build(algorithm.config.make(meta["agent"]), spaces)
     try:
+        algorithm, box = agents.get(meta["algo"]), meta["spaces"]
+        spaces = Spaces(box["obs_dim"], tuple(box["action_low"]), tuple(box["action_high"]))
+        agent = algorithm.build(algorithm.config.make(meta["agent"]), spaces)
         state = agent.with_policy(agent.init(0), arrays)
-    except CheckpointError as error:
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} cannot be used: its description is not complete ({error!r}).") from None
+    except BeelineError as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
     return Policy(agent, state, meta)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,16 @@ class MetricsTable:
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path, self.columns = path, list(columns)
-        if not path.exists():
-            files.write_atomic(path, (",".join(self.columns) + "\n").encode())
+        if path.exists():  # the columns stay those the table began with, whatever a later version would add
+            with path.open() as file:
+                self.columns = file.readline().rstrip("\n").split(",")
+        else:
+            files.write_atomic(path, self.header)
+
+    @property
+    def header(self) -> bytes:
+        """The first line."""
+        return (",".join(self.columns) + "\n").encode()
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one row; columns without a value stay empty."""
@@ -57,9 +66,9 @@ class MetricsTable:
             file.truncate(size)
 
 
-def read_metrics(path: Path) -> list[dict[str, float | None]]:
-    """The rows of a metrics table; a half-written last line is left out."""
-    text = path.read_text()
+def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a metrics table, or of its first `size` bytes; a half-written last line is left out."""
+    text = path.read_bytes()[:size].decode()
     complete = text[: text.rfind("\n") + 1]
     rows = csv.DictReader(complete.splitlines())
     return [{name: float(cell) if cell else None for name, cell in row.items()} for row in rows]
@@ -82,21 +91,25 @@ class Recorder:
         self._wandb: Any = None
 
     def open(self, step: int) -> None:
-        """Begin to write at `step`; events that an interrupted run wrote after it are marked as void."""
+        """Begin to write rows from `step` on; events that an interrupted run wrote there are marked as void."""
         if self._use_tensorboard and self.folder:
             from tensorboardX import SummaryWriter
 
             self._events = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step, flush_secs=30)
         if self._use_wandb and self.folder:
-            try:
-                import wandb
-            except ImportError:
-                raise MissingExtraError("logging to Weights & Biases", "wandb") from None
             mode: Any = os.environ.get("WANDB_MODE", "offline")
-            self._wandb = wandb.init(
+            self._wandb = import_wandb().init(
                 project="beeline", dir=str(self.folder), mode=mode, config=self._config, name=self.folder.name, resume="allow",
-                id=None,
+                id=self._wandb_id(),
             )  # fmt: skip
+
+    def _wandb_id(self) -> str:
+        """One id per run folder, so that a resumed run goes on in the same place."""
+        assert self.folder is not None
+        path = self.folder / "wandb-id"
+        if not path.exists():
+            files.write_atomic(path, secrets.token_hex(4).encode())
+        return path.read_text()
 
     def write(self, row: dict[str, Any]) -> None:
         """Record one row."""
@@ -117,7 +130,9 @@ class Recorder:
             files.write_atomic(self.folder / "status.json", text.encode())
 
     def sync(self) -> int:
-        """Make the table durable; return its length."""
+        """Make the table durable and hand the events on; return the table's length."""
+        if self._events:
+            self._events.flush()
         return self.table.sync() if self.table else 0
 
     def cut(self, size: int) -> None:
@@ -128,7 +143,7 @@ class Recorder:
     def restart(self) -> None:
         """Take the record back to its header."""
         if self.table:
-            self.table.cut(len(",".join(self.columns)) + 1)
+            self.table.cut(len(self.table.header))
 
     def close(self) -> None:
         """Close the writers and draw the learning curve."""
@@ -140,6 +155,15 @@ class Recorder:
             self._wandb = None
         if self.folder and self.table:
             draw_curve(read_metrics(self.table.path), self.folder / "curve.png", self.folder.name)
+
+
+def import_wandb() -> Any:
+    """The wandb module, or the error that says how to install it."""
+    try:
+        import wandb
+    except ImportError:
+        raise MissingExtraError("logging to Weights & Biases", "wandb") from None
+    return wandb
 
 
 def draw_curve(rows: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:

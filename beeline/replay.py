@@ -86,8 +86,7 @@ class Replay:
 
     def start(self, lane: int, obs: ArrayLike) -> None:
         """Open an episode with its reset observation; an episode still open ends here as if truncated."""
-        if self._open[lane]:
-            self._close_final(lane)
+        self.cut(lane)
         self._episode_start[lane] = self._rows[lane]
         self._put_open(lane, obs)
 
@@ -111,6 +110,11 @@ class Replay:
         self._rows[lane] += 1
         self._put_open(lane, next_obs)
         if terminated or truncated:
+            self._close_final(lane)
+
+    def cut(self, lane: int) -> None:
+        """End the open episode as if truncated; nothing happens where none is open."""
+        if self._open[lane]:
             self._close_final(lane)
 
     def _position(self, lane: int, number: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from beeline.errors import ConfigError
 
+
 def cores() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -33,12 +34,14 @@ def configure(threads: int | None, device: str | None) -> int:
     if not started():
         if threads is not None:
             os.environ["NPROC"] = str(threads)
-        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-            os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "beeline" / "xla")
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
         import jax
 
+        # Through the config, not the environment: JAX read its variables when it was imported, which may be long ago.
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+            jax.config.update("jax_compilation_cache_dir", str(home / "beeline" / "xla"))
+        if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
         if device is not None:
             jax.config.update("jax_platforms", {"gpu": "cuda"}.get(device, device))
         try:

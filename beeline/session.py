@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import difflib
 import fcntl
 import json
 import os
@@ -13,13 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from beeline import agents, envs, files, runtime
 from beeline.agents.base import Spaces
+from beeline.agents.presets import preset_options
 from beeline.checkpoint import CheckpointStore
-from beeline.config import Config
 from beeline.errors import CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.loop import Callback, Trainer
 from beeline.options import TrainConfig
 from beeline.policy import read_arrays
-from beeline.record import Recorder
+from beeline.record import Recorder, import_wandb
 
 if TYPE_CHECKING:
     import gymnasium
@@ -46,13 +47,10 @@ class Plan:
         algorithm = agents.get(algo)
         loop = {name: value for name, value in options.items() if name in TrainConfig.names()}
         own = {name: value for name, value in options.items() if name not in loop}
-        try:
-            agent = agents.make_config(algo, env_id, preset, own)
-        except ConfigError as error:
-            if "unknown option" in str(error):
-                _suggest(next(iter(set(own) - set(algorithm.config.names())), ""), algorithm.config, error)
-            raise
-        return cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
+        agent = algorithm.config.make({**preset_options(algorithm.name, env_id, preset), **own}, also=TrainConfig.names())
+        plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
+        plan.check_ring()
+        return plan
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -70,6 +68,16 @@ class Plan:
         agent, train = algorithm.config.make(data["agent"]), TrainConfig.make(data["train"])
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
+    def check_ring(self) -> None:
+        """The replay must hold an episode's rows in every lane and more than a batch, or nothing would be learnt."""
+        capacity, lanes, batch = self.train.replay_capacity, self.train.num_envs, self.agent.batch_size
+        least = max(2 * lanes, batch + 2 * lanes)
+        if capacity < least:
+            raise ConfigError(
+                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes} and "
+                f"batch_size = {batch}, because learning begins with more than a batch."
+            )
+
     def check_budget(self) -> None:
         """A run must be longer than its warm-up, or nothing would be learnt."""
         warmup = max(self.agent.random_steps, self.agent.learn_after)
@@ -86,15 +94,6 @@ class Plan:
         return {"algo": self.algo, "env": self.env}
 
 
-def _suggest(name: str, config: type[Config], error: ConfigError) -> None:
-    import difflib
-
-    known = [*config.names(), *TrainConfig.names()]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(known)}."
-    raise ConfigError(f"unknown option {name!r}.{ask}") from error
-
-
 # --- environments -----------------------------------------------------------------------------------------------------
 
 
@@ -102,26 +101,35 @@ def env_name(env: Any) -> str:
     """How a task is named in the record: its id, or what a factory or an instance is called."""
     if isinstance(env, str):
         return env
-    inner = getattr(env, "unwrapped", None)
-    if inner is not None:
+    if is_instance(env):
         spec = getattr(env, "spec", None)
-        return f"instance:{spec.id if spec else type(inner).__name__}"
+        return f"instance:{spec.id if spec else type(env.unwrapped).__name__}"
     return f"factory:{getattr(env, '__name__', type(env).__name__)}"
+
+
+def is_instance(env: Any) -> bool:
+    """Whether this is an environment itself, not the name or the maker of one."""
+    return not isinstance(env, str | type) and hasattr(env, "unwrapped")
 
 
 def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnasium.Env], gymnasium.Env | None]:
     """The training lanes and the evaluation env of an id, a factory or an instance."""
     repeat = config.repeat or 1
-    is_instance = not isinstance(env, str) and hasattr(env, "unwrapped")
-    if is_instance and config.num_envs > 1:
+    if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
     lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
             evaluation = envs.make(eval_env, repeat=repeat)
-        elif not is_instance:
+        elif not is_instance(env):
             evaluation = envs.make(env, repeat=repeat)
+    inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
+    if len({id(each) for each in inner}) < len(inner):
+        raise EnvError(
+            "the same environment object would be used twice: eval_env must be another one than env, and a factory must "
+            "make a new one each time."
+        )
     return lanes, evaluation
 
 
@@ -132,29 +140,45 @@ def spaces_of(env: gymnasium.Env) -> Spaces:
     return Spaces(spec.obs_dim, low, high)
 
 
-def build(
-    plan: Plan, env: Any, eval_env: Any = None, folder: Path | None = None, callbacks: Sequence[Callback] = ()
-) -> Trainer:
-    """A trainer at step 0."""
+def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = ()) -> Trainer:
+    """A trainer at step 0, in memory. Nothing is written, so whatever is wrong leaves no trace."""
     runtime.configure(plan.train.threads, plan.train.device)
+    if plan.train.wandb:
+        import_wandb()
     lanes, evaluation = make_envs(env, eval_env, plan.train)
     agent = agents.get(plan.algo).build(plan.agent, spaces_of(lanes[0]))
-    recorder = Recorder(
-        folder, agent.metric_names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
+    recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
+    return Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+
+
+def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
+    """Let a trainer write into a run folder."""
+    trainer.recorder = Recorder(
+        folder, trainer.agent.metric_names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )
-    store = CheckpointStore(folder, plan.train.keep_checkpoints) if folder else None
-    trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, store, plan.identity, callbacks)
-    if plan.init_from:
-        arrays, meta = read_arrays(Path(plan.init_from))
-        try:
-            trainer.state = agent.with_policy(trainer.state, arrays)
-        except CheckpointError as error:
-            made = f"{meta.get('algo')} on {meta.get('env')}"
-            raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}") from None
-    return trainer
+    trainer.store = CheckpointStore(folder, plan.train.keep_checkpoints)
+
+
+def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
+    """Start from the policy that `init_from` names; only ever at step 0, so a resumed run no longer needs the file."""
+    if not plan.init_from:
+        return
+    arrays, meta = read_arrays(Path(plan.init_from))
+    try:
+        trainer.state = trainer.agent.with_policy(trainer.state, arrays)
+    except CheckpointError as error:
+        made = f"{meta.get('algo')} on {meta.get('env')}"
+        raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}") from None
 
 
 # --- run folders ------------------------------------------------------------------------------------------------------
+
+
+def _siblings(path: Path) -> list[Path]:
+    try:
+        return [each for each in path.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return []
 
 
 class RunFolder:
@@ -175,25 +199,48 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, plan: Plan) -> RunFolder:
         """Make a new run folder; one that holds a run already is refused."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunFolderError(
-                f"{path} exists already. Go on with it (beeline resume {path}) or choose another folder with --out."
-            )
-        with files.explained(path):
-            path.mkdir(parents=True, exist_ok=True)
+        cls.refuse_existing(path)
+        try:
+            with files.explained(path):
+                path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # a file where a folder should be, a name too long, a loop of links
+            raise RunFolderError(f"cannot make {path}: {error.strerror}. Choose another folder with --out.") from error
         run = cls(path)
         run.lock()
+        try:
+            cls.refuse_existing(path)  # again: another process may have been quicker before the lock was ours
+            run._write_config(plan)
+        except BaseException:
+            run.unlock()
+            raise
+        return run
+
+    @staticmethod
+    def refuse_existing(path: Path) -> None:
+        """Raise if there is something at `path`; what a process that died before the config left there is nothing."""
+        ours = {".lock", ".config.json.tmp"}
+        try:
+            taken = path.exists() and (not path.is_dir() or any(each.name not in ours for each in path.iterdir()))
+        except OSError as error:
+            raise RunFolderError(f"cannot read {path}: {error.strerror}. Choose another folder with --out.") from error
+        if taken:
+            advice = f"Go on with it (beeline resume {path}) or choose" if (path / "config.json").exists() else "Choose"
+            raise RunFolderError(f"{path} exists already. {advice} another folder with --out.")
+
+    def _write_config(self, plan: Plan) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         config = plan.to_dict() | {"created": now, "versions": runtime.versions(), **runtime.machine()}
-        config["threads"] = plan.train.threads
-        files.write_atomic(path / "config.json", json.dumps(config, indent=1).encode())
-        return run
+        files.write_atomic(self.path / "config.json", json.dumps(config, indent=1).encode())
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """An existing run folder."""
+        if not path.exists():
+            near = difflib.get_close_matches(path.name, [each.name for each in _siblings(path)], n=3, cutoff=0.5)
+            ask = f" Did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else ""
+            raise RunFolderError(f"there is no run folder {path}.{ask}")
         if not (path / "config.json").is_file():
-            raise RunFolderError(f"{path} is not a run folder: it has no config.json. List runs with: ls runs")
+            raise RunFolderError(f"{path} is not a run folder: it has no config.json.")
         return cls(path)
 
     def config(self) -> dict[str, Any]:
@@ -205,7 +252,10 @@ class RunFolder:
 
     def plan(self) -> Plan:
         """The plan the run was made from."""
-        return Plan.from_dict(self.config())
+        try:
+            return Plan.from_dict(self.config())
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error!r}).") from None
 
     def rewrite(self, plan: Plan) -> None:
         """Store a changed plan (more steps); everything else stays as it was at creation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from beeline.loop import Trainer
 
 
-class Stopped(BaseException):
+class Stopped(KeyboardInterrupt):
     """A signal ended the training after a checkpoint; not an Exception, so that it is not swallowed on its way out."""
 
     def __init__(self, signal_number: int, folder: Path | None, step: int) -> None:
@@ -32,6 +33,9 @@ def graceful_stop(trainer: Trainer) -> Iterator[list[int]]:
     def handler(number: int, frame: Any) -> None:
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt  # a second Ctrl-C does not wait
+        if not caught and number == signal.SIGINT:
+            # os.write, because a print that was interrupted by this very signal must not be entered again.
+            os.write(2, b"\nstopping after this step; Ctrl-C again leaves at once, without a checkpoint\n")
         caught.append(number)
 
     previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}

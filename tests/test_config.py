@@ -1,0 +1,157 @@
+"""Every field of every config is typed, documented and bounded, and says so when it is given something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beeline import agents
+from beeline.agents.options import BACConfig
+from beeline.config import Config, Rule, option
+from beeline.errors import ConfigError, UnknownNameError
+from beeline.options import TrainConfig
+from beeline.session import Plan
+
+CONFIGS: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
+FIELDS = [(config, name) for config in CONFIGS for name in config.names()]
+
+
+def kinds(config: type[Config], name: str) -> tuple[Any, ...]:
+    hint = typing.get_type_hints(config)[name]
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def outside(rule: Rule, kind: Any) -> list[Any]:
+    """Values of the right type that a rule must refuse."""
+    if rule.choices:
+        return ["no such choice", ""]
+    found: list[Any] = []
+    if rule.low is not None:
+        found.append(rule.low - 1)
+    if rule.above is not None:
+        found += [rule.above, rule.above - 1]
+    if rule.high is not None:
+        found.append(rule.high + 1)
+    if kind is float:
+        found += [math.nan, math.inf, -math.inf]
+    return [(int(value),) for value in found] + [()] if typing.get_origin(kind) is tuple else found
+
+
+@pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
+def test_every_field_is_documented_and_refuses_what_lies_outside_its_range(config: type[Config], name: str) -> None:
+    rule, kind = config.rules()[name], next(k for k in kinds(config, name) if k is not types.NoneType)
+    assert rule.doc and "\n" not in rule.doc
+    if kind is int or typing.get_origin(kind) is tuple:
+        assert rule.low is not None, "a whole number without a lower bound"
+    for value in outside(rule, kind):
+        with pytest.raises(ConfigError) as caught:
+            config.make({name: value})
+        text = str(caught.value)
+        assert name in text
+        assert (rule.allowed or "finite") in text
+
+
+WRONG: dict[Any, list[Any]] = {
+    int: ["many", "1.5", 1.5, np.float32(1.5), True, None, [1], "nan", "1e400", ""],
+    float: ["much", True, None, [1.0], "", 1j],
+    bool: ["maybe", 2, None, 1.0],
+    str: [1, None, ["a"], True],
+}
+
+
+@pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
+def test_every_field_refuses_other_types(config: type[Config], name: str) -> None:
+    allowed = kinds(config, name)
+    kind = next(k for k in allowed if k is not types.NoneType)
+    wrong = ["a,b", [1.5], ["x"], "", None, 2.5, {}] if typing.get_origin(kind) is tuple else WRONG[kind]
+    for value in wrong:
+        if value is None and types.NoneType in allowed:
+            continue
+        with pytest.raises(ConfigError, match=name) as caught:
+            config.make({name: value})
+        assert config.rules()[name].allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_text_and_json_bring_back_the_same_config(config: type[Config]) -> None:
+    made = config.make({})
+    assert config.make(made.to_dict()) == made
+    words = {n: ",".join(map(str, v)) if isinstance(v, list) else str(v) for n, v in made.to_dict().items()}
+    assert config.make(words) == made
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert TrainConfig.make({"steps": "100_000"}).steps == 100_000
+    assert TrainConfig.make({"steps": "1e6"}).steps == 1_000_000
+    assert TrainConfig.make({"steps": np.int64(7)}).steps == 7
+    assert BACConfig.make({"hidden": "64,32"}).hidden == (64, 32)
+    assert BACConfig.make({"hidden": 64}).hidden == (64,)
+    assert BACConfig.make({"grad_clip": "none"}).grad_clip is None
+    assert BACConfig.make({"double_q": "no"}).double_q is False
+    assert BACConfig.make({"lambda": 0.25}).lam == 0.25
+
+
+@given(st.floats(), st.floats(-100, 100), st.floats(-100, 100))
+def test_a_range_admits_exactly_what_lies_in_it(value: float, low: float, high: float) -> None:
+    assert Rule("", low=low, high=high).admits(value) == (low <= value <= high)
+    assert Rule("", above=low).admits(value) == (low < value < math.inf)
+
+
+def test_a_config_that_exists_is_valid() -> None:
+    config = BACConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.gamma = 2.0  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="gamma"):
+        dataclasses.replace(config, gamma=2.0)
+
+
+def test_readable_type_errors() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Mine(Config):
+        size: int | None = option(1, "a size", low=1, high=3)
+
+    with pytest.raises(ConfigError, match=r"^size = 'x' is not a whole number or none; allowed: >= 1 and <= 3\.$"):
+        Mine.make({"size": "x"})
+
+
+@pytest.mark.parametrize(
+    ("given_name", "near"), [("gama", "gamma"), ("lambd", "lambda"), ("num_env", "num_envs"), ("eval_evry", "eval_every")]
+)
+def test_unknown_options_get_the_nearest_of_the_run_and_of_the_algorithm(given_name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{given_name}'.*{near}"):
+        Plan.make("bac", "gym/X-v0", "light", {given_name: 1, "lambda": 0.5})
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown algorithm 'bca'. Did you mean 'bac'"):
+        Plan.make("bca", "gym/X-v0", "light", {})
+    with pytest.raises(UnknownNameError, match=r"unknown preset 'lite'. Did you mean 'light'"):
+        Plan.make("bac", "gym/X-v0", "lite", {})
+
+
+def test_fields_that_belong_together() -> None:
+    with pytest.raises(ConfigError, match="whole ratio"):
+        BACConfig.make({"policy_updates_per_step": 0.3})
+    with pytest.raises(ConfigError, match="alpha = 0 cannot be tuned"):
+        BACConfig.make({"alpha": 0})
+    assert BACConfig.make({"alpha": 0, "tune_alpha": False}).alpha == 0
+    with pytest.raises(ConfigError, match=r"replay_capacity = 256 .*>= 258.*batch_size = 256"):
+        Plan.make("bac", "gym/X-v0", "light", {"replay_capacity": 256})
+    with pytest.raises(ConfigError, match=r"steps = 1000 is not more than the warm-up \(random_steps = 1000\)"):
+        Plan.make("bac", "gym/X-v0", "light", {"steps": 1000}).check_budget()
+    with pytest.raises(ConfigError, match=r"steps = 1500 .*learn_after = 2000"):
+        Plan.make("td3", "gym/X-v0", "light", {"steps": 1500, "learn_after": 2000}).check_budget()
+    Plan.make("bac", "gym/X-v0", "light", {"steps": 1001}).check_budget()
+
+
+def test_a_plan_survives_json() -> None:
+    plan = Plan.make("bee-td3", "dmc/walker-run", "paper", {"hidden": (3, 4), "lambda": 0.1, "seed": 5}, "/x.npz")
+    assert Plan.from_dict(plan.to_dict()) == plan

@@ -1,0 +1,179 @@
+"""A run that was killed, stopped, starved or damaged, and resumed, ends as the one that never was: bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Process, Zygote, flags, same_run, table
+
+ALGORITHMS = ("sac", "bac", "td3", "bee-td3")
+OPTIONS: dict[str, Any] = {
+    "hidden": (16, 16), "batch_size": 16, "random_steps": 50, "steps": 400, "eval_every": 130, "eval_episodes": 2,
+    "log_every": 7, "checkpoint_every": 60, "replay_capacity": 100_000, "tensorboard": False,
+}  # fmt: skip
+WALK = "toys:Walk-v0"
+
+
+def options(algo: str, **changes: Any) -> list[str]:
+    return flags(OPTIONS | ({"learn_after": 50} if "td3" in algo else {}) | changes)
+
+
+def rows(path: Path) -> int:
+    """Lines of the metrics table of a live run."""
+    file = path / "metrics.csv"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def kill_at_row(process: Process, path: Path, row: int, delay: float) -> None:
+    process.until(lambda: rows(path) >= row)
+    time.sleep(delay)
+    process.signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("sac", "gym/Pendulum-v1", {}),
+    ("bac", WALK, {"num_envs": 3, "steps": 600}),
+    ("td3", WALK, {"normalize_obs": True, "acting_noise": "pink", "n_step": 3, "critic_updates_per_step": 2}),
+    ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "task", "more"), CASES, ids=[case[0] for case in CASES])
+def test_three_sigkills_at_random_times_change_nothing(
+    algo: str, task: str, more: dict[str, Any], beeline: Zygote, tmp_path: Path
+) -> None:
+    words = ["train", algo, task, *options(algo, **more)]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    beeline.run(*words, "--out", whole)
+    chance = random.Random(algo)
+    # Some row in each third of the run, then a little later: in a step, an update, an evaluation, a checkpoint.
+    thirds = [chance.uniform(low, low + 0.25) for low in (0.05, 0.35, 0.65)]
+    moments = [(1 + int(third * rows(whole)), chance.uniform(0, 0.01)) for third in thirds]
+    process = beeline.start(*words, "--out", broken)
+    for moment in moments:
+        kill_at_row(process, broken, *moment)
+        process = beeline.start("resume", broken)
+    assert process.wait() == 0, process.err
+    assert "differ" not in process.err
+    same_run(whole, broken)
+
+
+@pytest.fixture(scope="module")
+def walk(beeline: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SAC run that nobody disturbed."""
+    path = tmp_path_factory.mktemp("reference") / "walk"
+    beeline.run("train", "sac", WALK, *options("sac"), "--out", path)
+    return path
+
+
+KILLS = {"in the first reset": "0:0", "in the first evaluation": "1:3", "in an episode": "0:101", "in an evaluation": "1:45"}
+
+
+@pytest.mark.parametrize("moment", KILLS.values(), ids=KILLS.keys())
+def test_sigkill_at_a_chosen_moment(moment: str, beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    process = beeline.start("train", "sac", WALK, *options("sac"), "--out", tmp_path / "run", env={"TOY_KILL": moment})
+    assert process.wait() == -signal.SIGKILL
+    beeline.run("resume", tmp_path / "run")
+    same_run(walk, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 3, 6, 11, 24, 40, 61, 90, 130])
+def test_exit_at_a_file_operation(n: int, beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    words = ["train", "sac", WALK, *options("sac"), "--out", tmp_path / "run"]
+    assert beeline.start(*words, fault={"n": n}).wait() == 77
+    if (tmp_path / "run" / "config.json").exists():
+        beeline.run("resume", tmp_path / "run")
+    else:  # it had not begun, and what it left does not stand in the way of beginning again
+        beeline.run(*words)
+    same_run(walk, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_a_checkpoint_and_say_how_to_go_on(
+    number: int, code: int, beeline: Zygote, walk: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    process = beeline.start("train", "sac", WALK, *options("sac", checkpoint_every=1_000_000), "--out", run)
+    process.until(lambda: rows(run) >= 20)
+    process.signal(number)
+    assert process.wait() == code
+    assert f"beeline resume {run}" in process.err
+    assert "Traceback" not in process.err
+    assert f"stopped by {signal.Signals(number).name} at step" in process.err
+    [_, last] = sorted((run / "checkpoints").iterdir())
+    assert int(last.name[5:]) > 50
+    assert '"stopped"' in (run / "status.json").read_text()
+    beeline.run("resume", run)
+    assert '"finished"' in (run / "status.json").read_text()
+    same_run(walk, run)
+
+
+def test_second_ctrl_c_does_not_wait(beeline: Zygote, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    slow = options("sac", steps=100_000, eval_episodes=100_000)  # the first evaluation would take minutes
+    process = beeline.start("train", "sac", WALK, *slow, "--out", run)
+    process.until(lambda: (run / "status.json").exists() and (run / "checkpoints").exists())
+    time.sleep(0.3)
+    process.signal(signal.SIGINT)
+    process.until(lambda: "Ctrl-C again" in process.err)
+    assert process.alive()
+    process.signal(signal.SIGINT)
+    assert process.wait() == 130
+
+
+def test_extending_equals_having_planned_it(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    """Also where the shorter run's end is no multiple of eval_every, so that its last evaluation is not the plan's."""
+    run = tmp_path / "run"
+    beeline.run("train", "sac", WALK, *options("sac", steps=200), "--out", run)
+    assert table(run)[-1][0] == "200"
+    beeline.run("resume", run, "--steps", "400")
+    same_run(walk, run)
+
+
+def test_resuming_a_finished_run_changes_nothing(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(walk, run)
+    beeline.run("resume", run)
+    same_run(walk, run)
+
+
+def test_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(walk, run)
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    data = bytearray((newest / "state.npz").read_bytes())
+    data[len(data) // 2] ^= 1
+    (newest / "state.npz").write_bytes(bytes(data))
+    process = beeline.run("resume", run)
+    assert "step 400 is damaged" in process.err
+    same_run(walk, run)
+
+
+def test_live_run_is_not_resumed(beeline: Zygote, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = beeline.start("train", "sac", WALK, *options("sac", steps=1_000_000), "--out", run)
+    process.until(lambda: rows(run) >= 3)
+    second = beeline.start("resume", run)
+    assert second.wait() == 2
+    assert f"in use by process {process.pid}" in second.err
+    process.signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert beeline.start("resume", run, "--steps", "10").wait() == 2  # fewer than planned
+
+
+def test_same_seed_same_bytes_and_another_seed_others(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
+    beeline.run("train", "sac", WALK, *options("sac"), "--out", tmp_path / "again")
+    same_run(walk, tmp_path / "again")
+    beeline.run("train", "sac", WALK, *options("sac", seed=1), "--out", tmp_path / "other")
+    assert table(walk)[1:] != table(tmp_path / "other")[1:]
+    with pytest.raises(AssertionError):
+        same_run(walk, tmp_path / "other")
