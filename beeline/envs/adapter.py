@@ -10,11 +10,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy._core import umath
 
 from beeline.envs.ids import Options
 from beeline.envs.spec import Built, EnvSpec
 from beeline.errors import ConfigError, EnvError
 
+clip: Callable[..., np.ndarray] = umath.clip  # type: ignore[attr-defined]  # np.clip costs six times as much in Python
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 SUCCESS_KEYS = ("success", "is_success", "solved", "goal_achieved")
 REWARD_SLACK = 1e-6  # a reward of 1 that was multiplied together from cosines is 0.9999999
@@ -27,13 +29,14 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
         env = built.env
         self.env = env
         low, high = action_bounds(env_id, env.action_space)
-        self._flatten, obs_dim = flattener(env_id, env.observation_space)
-        self._options = options
-        self._repeat, self._noise = options.repeat, options.noise
+        self._flatten, obs_dim = flattener(env_id, env.observation_space, getattr(env, "fresh_float32", False))
+        self._advance = env.step
+        self._repetitions, self._noise = range(options.repeat), options.noise
         self._limit = options.limit or built.limit
         self._steps_left = self._limit or -1
         self._pay = payer(env_id, options.sparse, built.success)
         self._rescale = rescaler(low, high)
+        self._unit = np.full_like(low, -1.0), np.full_like(high, 1.0)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, low.shape, np.float32)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32)
         self.render_mode = env.render_mode
@@ -56,28 +59,33 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)  # seeds self.np_random, from which the action noise is drawn
         obs, info = self.env.reset(seed=seed, options=options)
         self._steps_left = self._limit or -1
-        return self._flatten(obs), info
+        return obs if self._flatten is None else self._flatten(obs), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Take one decision: `repeat` environment steps with the rewards summed, fewer if the episode ends."""
-        action = np.minimum(np.maximum(action, -1.0), 1.0)
-        total = 0.0
-        for _ in range(self._repeat):
+        low, high = self._unit  # of the environment's dtype: clipping float32 actions makes them float64 where needed
+        action = clip(action, low, high)
+        total, rescale, pay = 0.0, self._rescale, self._pay
+        for _ in self._repetitions:
             taken = action
             if self._noise:
                 noisy = action + self._noise * self.np_random.standard_normal(action.shape)
-                taken = np.minimum(np.maximum(noisy, -1.0), 1.0)
-            obs, reward, terminated, truncated, info = self.env.step(self._rescale(taken))
-            for key in SUCCESS_KEYS:
-                if key in info:
-                    info["success"] = bool(info[key])
-                    break
-            total += self._pay(reward, info)
+                taken = clip(noisy, low, high)
+            reward: Any
+            obs, reward, terminated, truncated, info = self._advance(taken if rescale is None else rescale(taken))
+            if info:
+                for key in SUCCESS_KEYS:
+                    if key in info:
+                        info["success"] = bool(info[key])
+                        break
+            total += reward if pay is None else pay(reward, info)
             self._steps_left -= 1
-            truncated = bool(truncated) or self._steps_left == 0
+            if not self._steps_left:
+                truncated = True
             if terminated or truncated:
                 break
-        return self._flatten(obs), total, bool(terminated), truncated, info
+        flatten = self._flatten
+        return obs if flatten is None else flatten(obs), float(total), bool(terminated), bool(truncated), info
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """Return the current frame as an RGB array."""
@@ -108,20 +116,22 @@ def action_bounds(env_id: str, space: gymnasium.Space) -> tuple[np.ndarray, np.n
     return space.low.copy(), space.high.copy()
 
 
-def rescaler(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Map [-1, 1] onto [low, high]; rounding never leaves the bounds."""
+def rescaler(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Return the map from [-1, 1] onto [low, high], or None where there is nothing to do; rounding keeps the bounds."""
     dtype = low.dtype
     if (low == -1).all() and (high == 1).all():
-        return lambda action: action.astype(dtype)
+        # float32 actions become float64 in the clipping, but nothing there makes float64 ones float32.
+        return None if dtype == np.float64 else lambda action: action.astype(dtype, copy=False)
     # Halve first: the width of bounds near the end of the float range does not overflow then.
     half, middle = high / 2 - low / 2, high / 2 + low / 2
-    return lambda action: np.minimum(np.maximum(action * half + middle, low), high).astype(dtype, copy=False)
+    return lambda action: clip(action * half + middle, low, high).astype(dtype, copy=False)
 
 
-def flattener(env_id: str, space: gymnasium.Space) -> tuple[Callable[[Any], np.ndarray], int]:
+def flattener(env_id: str, space: gymnasium.Space, fresh: bool) -> tuple[Callable[[Any], np.ndarray] | None, int]:
     """Return the function that makes a flat float32 observation, and its length.
 
-    Dict observations follow GOAL_KEYS if they have an "observation", and the alphabet otherwise.
+    Dict observations follow GOAL_KEYS if they have an "observation", and the alphabet otherwise. Where the environment
+    makes a new float32 array for every observation already (`fresh`), there is nothing to do.
     """
     if isinstance(space, gymnasium.spaces.Dict):
         first = [key for key in GOAL_KEYS if key in space.spaces] if "observation" in space.spaces else []
@@ -129,7 +139,7 @@ def flattener(env_id: str, space: gymnasium.Space) -> tuple[Callable[[Any], np.n
         size = sum(_length(env_id, f"observation {key!r}", space.spaces[key]) for key in keys)
         return lambda obs: np.concatenate([obs[key] for key in keys], dtype=np.float32), size
     size = _length(env_id, "observation", space)
-    return lambda obs: np.array(obs, np.float32), size
+    return None if fresh else lambda obs: np.array(obs, np.float32), size
 
 
 def _length(env_id: str, what: str, space: gymnasium.Space) -> int:
@@ -148,10 +158,10 @@ def _length(env_id: str, what: str, space: gymnasium.Space) -> int:
     return space.shape[0]
 
 
-def payer(env_id: str, sparse: float, success: bool) -> Callable[[Any, dict], float]:
-    """Return the reward of an environment step: its own, its success (0 or 1), or whether it reaches a threshold."""
+def payer(env_id: str, sparse: float, success: bool) -> Callable[[Any, dict], float] | None:
+    """Return the sparse reward of an environment step: its success, or whether its reward reaches a threshold."""
     if not sparse:
-        return lambda reward, info: float(reward)
+        return None
     if not success:
         return lambda reward, info: float(reward >= sparse - REWARD_SLACK)
     if sparse != 1:

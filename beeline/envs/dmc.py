@@ -52,6 +52,8 @@ def _load(domain: str, task: str) -> Any:
 class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
     """A dm_control task whose episodes are functions of the seed given to `reset`."""
 
+    fresh_float32 = True
+
     def __init__(self, domain: str, task: str, render_mode: str | None = None) -> None:
         self.dm_env = _load(domain, task)
         spec = self.dm_env.action_spec()
@@ -60,34 +62,41 @@ class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
         self._vectors = all(len(shape) == 1 for shape in shapes)
         size = sum(int(np.prod(shape)) for shape in shapes)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        # The adapter counts the steps instead, so that an episode may also be longer than the suite's own.
+        self._task, self._physics, self._substeps = self.dm_env.task, self.dm_env.physics, self.dm_env._n_sub_steps
         self.step_limit = round(self.dm_env._step_limit)
-        self.dm_env._step_limit = float("inf")
         self._camera = CAMERAS.get(domain, 0)
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.dm_env.control_timestep())}
-
-    def _flat(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        parts = list(observation.values())
-        return np.concatenate(parts if self._vectors else [np.ravel(part) for part in parts], dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; a seed replaces the task's random state."""
         super().reset(seed=seed)
         if seed is not None:
             words = np.random.SeedSequence(seed).generate_state(4)  # RandomState itself takes 32-bit seeds only
-            self.dm_env.task._random = np.random.RandomState(words)
-        return self._flat(self.dm_env.reset().observation), {}
+            self._task._random = np.random.RandomState(words)
+        parts = self.dm_env.reset().observation.values()
+        return np.concatenate([part.reshape(-1) for part in parts], dtype=np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Advance one control step; a discount of 0 ends the episode for good, any other last step truncates it."""
-        step = self.dm_env.step(action)
-        last, final = step.last(), step.discount == 0.0
-        return self._flat(step.observation), step.reward, last and final, last and not final, {}
+        """Advance one control step; a discount of 0 ends the episode for good, any other last step truncates it.
+
+        These are the lines of dm_control's own step without its time limit, automatic reset and packaging.
+        """
+        task, physics = self._task, self._physics
+        task.before_step(action, physics)
+        physics.step(self._substeps)
+        task.after_step(physics)
+        reward = task.get_reward(physics)
+        parts = task.get_observation(physics).values()
+        obs = np.concatenate(tuple(parts) if self._vectors else [part.reshape(-1) for part in parts], dtype=np.float32)
+        discount = task.get_termination(physics)
+        if discount is None:
+            return obs, reward, False, False, {}
+        return obs, reward, discount == 0.0, discount != 0.0, {}
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """Return the frame that the task's main camera sees."""
-        return self.dm_env.physics.render(*FRAME, camera_id=self._camera)
+        return self._physics.render(*FRAME, camera_id=self._camera)
 
     def close(self) -> None:
         """Free the physics."""
