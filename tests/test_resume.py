@@ -39,7 +39,7 @@ def kill_at_row(process: Process, path: Path, row: int, delay: float) -> None:
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("sac", "gym/Pendulum-v1", {}),
-    ("bac", WALK, {"num_envs": 3, "steps": 600}),
+    ("bac", WALK, {"num_envs": 3, "steps": 600, "threads": 2, "hidden": (128, 128), "batch_size": 128}),
     ("td3", WALK, {"normalize_obs": True, "acting_noise": "pink", "n_step": 3, "critic_updates_per_step": 2}),
     ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
 ]

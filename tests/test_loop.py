@@ -1,0 +1,161 @@
+"""The loop: what it stores, when it learns, what it counts, and that nothing but the seed decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import small
+from toys import LIMIT, Walk
+
+import beeline
+from beeline import rng
+from beeline.loop import Trainer
+from beeline.replay import TERMINATED, TRANSITION, TRUNCATED
+
+
+def model(algo: str = "sac", env: Any = Walk, **changes: Any) -> Any:
+    return getattr(beeline, {"sac": "SAC", "td3": "TD3", "bac": "BAC"}[algo])(env, **small(algo, **changes))
+
+
+def logs(trainer: Trainer) -> list[list[tuple[Any, ...]]]:
+    return [lane.env.log for lane in trainer.collector.envs]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_ring_holds_what_the_environments_did_and_nothing_else(lanes: int) -> None:
+    trainer = model(num_envs=lanes, eval_episodes=0).learn(240).trainer
+    ring, ends = trainer.replay, 0
+    for lane, log in enumerate(logs(trainer)):
+        rows = ring.export(lane, 0, ring.rows(lane))
+        position = episode = 0
+        for number, entry in enumerate(log):
+            if entry[0] == "reset":
+                assert entry[1] == rng.episode_seed(0, "train", lane, episode)
+                episode += 1
+                obs = entry[2]
+                continue
+            _, action, reward, next_obs, terminated, truncated = entry
+            assert rows["obs"][position].tobytes() == obs.tobytes()
+            # The environment saw the stored action in its own units, [-2, 3] and [0, 1].
+            np.testing.assert_allclose(action, rows["action"][position] * [2.5, 0.5] + [0.5, 0.5], rtol=0, atol=1e-6)
+            assert rows["reward"][position] == np.float32(reward)
+            flags = TRANSITION | TERMINATED * terminated | TRUNCATED * truncated
+            assert rows["flags"][position] == flags
+            position, obs = position + 1, next_obs
+            if terminated or truncated:
+                assert log[number + 1][0] == "reset", "the lane is reset in the same step"
+                assert rows["obs"][position].tobytes() == next_obs.tobytes() and rows["flags"][position] == 0
+                position, ends = position + 1, ends + 1
+        assert position == ring.rows(lane)
+        assert ring.open_observation(lane).tobytes() == obs.tobytes() == trainer.collector.obs[lane].tobytes()
+    assert ends > 5 and any(TERMINATED & f for f in ring.export(0, 0, ring.rows(0))["flags"])
+    assert len(ring) == 240
+
+
+def test_updates_keep_their_ratio_to_steps_with_many_environments() -> None:
+    one, three = (model(num_envs=n, eval_episodes=0, critic_updates_per_step=2).learn(120).trainer for n in (1, 3))
+    assert one.progress.step == three.progress.step == 120
+    assert one.progress.decisions == 120 and three.progress.decisions == 40
+    # The first batch is drawn once more than 8 transitions are there: after 9 decisions of one, after 3 of three.
+    assert one.progress.updates == (120 - 9) * 2
+    assert three.progress.updates == (40 - 3) * 3 * 2
+    assert int(one.state.updates) == one.progress.updates and int(three.state.updates) == three.progress.updates
+
+
+def test_nothing_is_learnt_before_learn_after_and_actions_are_random_before_random_steps() -> None:
+    trainer = model("td3", random_steps=30, learn_after=50, exploration_noise=0.0, eval_episodes=0).learn(51).trainer
+    assert trainer.progress.updates == 1
+    actions = trainer.replay.export(0, 0, 30)["action"]
+    stored = [action for action, flag in zip(actions, trainer.replay.export(0, 0, 30)["flags"]) if flag]
+    expected = [rng.stream(0, "random actions", n).uniform(-1, 1, (1, 2)).astype(np.float32)[0] for n in range(len(stored))]
+    np.testing.assert_array_equal(stored, expected)
+
+
+def test_action_repeat_counts_environment_steps() -> None:
+    trainer = model(repeat=4, eval_episodes=2, eval_every=40, log_every=40).learn(120).trainer
+    assert trainer.progress.step == 120 and trainer.progress.decisions == 30
+    assert len(trainer.replay) == 30
+    done = [entry for entry in logs(trainer)[0] if entry[0] == "step"]
+    assert 120 - 3 * trainer.collector.episodes <= len(done) <= 120  # an episode may end within a decision
+    assert [row["step"] for row in trainer.recorder.rows] == [0, 40, 80, 120]
+    assert all(row["eval/length"] <= LIMIT for row in trainer.recorder.rows)
+
+
+def test_time_limits_bootstrap_and_terminals_do_not() -> None:
+    trainer = model(eval_episodes=0).learn(240).trainer
+    batch = trainer.replay.sample(0, 0, 1, 4000, gamma=0.9)
+    flags = {row["obs"].tobytes(): flag for row, flag in _rows(trainer)}
+    seen = set()
+    for obs, discount in zip(batch.obs[0], batch.discount[0]):
+        flag = flags[obs.tobytes()]
+        seen.add(flag)
+        assert discount == np.float32(0.0 if flag & TERMINATED else 0.9)
+    assert {TRANSITION, TRANSITION | TERMINATED, TRANSITION | TRUNCATED} <= seen
+
+
+def _rows(trainer: Trainer) -> list[tuple[dict[str, np.ndarray], int]]:
+    rows = trainer.replay.export(0, 0, trainer.replay.rows(0))
+    return [({"obs": obs}, int(flag)) for obs, flag in zip(rows["obs"], rows["flags"])]
+
+
+def test_rows_and_evaluations_come_when_they_are_due() -> None:
+    trainer = model(num_envs=3, eval_every=50, log_every=20).learn(120).trainer
+    rows = trainer.recorder.rows
+    assert [row["step"] for row in rows] == [0, 21, 42, 51, 60, 81, 102, 120]
+    assert [row["step"] for row in rows if "eval/return" in row] == [0, 51, 102]
+    assert rows[-1]["episodes"] == trainer.collector.episodes > 0
+
+
+def test_evaluations_have_seeds_of_their_own_and_do_not_touch_the_training() -> None:
+    with_evaluation, without = model(eval_episodes=3), model(eval_episodes=0)
+    for each in (with_evaluation, without):
+        each.learn(120)
+    log = with_evaluation.trainer.eval_env.env.log
+    seeds = [entry[1] for entry in log if entry[0] == "reset"]
+    assert seeds == [rng.episode_seed(0, "eval", 0, number) for number in range(9)]
+    for left, right in zip(_leaves(with_evaluation), _leaves(without)):
+        assert left.tobytes() == right.tobytes()
+
+
+def _leaves(model: Any) -> list[np.ndarray]:
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(model.trainer.state)]
+
+
+def test_the_seed_decides_everything() -> None:
+    first, again, other = model(), model(), model(seed=1)
+    for each in (first, again, other):
+        each.learn(80)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(_leaves(first), _leaves(again)))
+    assert any(a.tobytes() != b.tobytes() for a, b in zip(_leaves(first), _leaves(other)))
+
+
+def test_training_episodes_are_summed_up() -> None:
+    trainer = model(env=lambda: Walk(success=True), log_every=120, eval_every=120).learn(120).trainer
+    episodes: list[tuple[float, int, bool]] = []
+    total, length, success = 0.0, 0, False
+    for entry in logs(trainer)[0]:
+        if entry[0] == "reset":
+            total, length = 0.0, 0
+            continue
+        total, length, success = total + entry[2], length + 1, abs(float(entry[3][0])) < 0.2
+        if entry[4] or entry[5]:
+            episodes.append((total, length, success))
+    row = trainer.recorder.rows[-1]
+    assert row["episodes"] == len(episodes) > 3
+    assert row["train/return"] == pytest.approx(np.mean([e[0] for e in episodes]))
+    assert row["train/length"] == np.mean([e[1] for e in episodes])
+    assert row["train/success"] == np.mean([e[2] for e in episodes])
+    assert 0 <= row["eval/success"] <= row["eval/success_any"] <= 1
+
+
+def test_normalised_observations_count_each_once() -> None:
+    trainer = model(normalize_obs=True, eval_episodes=0).learn(60).trainer
+    seen = [entry[2] if entry[0] == "reset" else entry[3] for entry in logs(trainer)[0]]
+    ends = [n for n, entry in enumerate(logs(trainer)[0]) if entry[0] == "step" and (entry[4] or entry[5])]
+    acted_on = np.array([obs for n, obs in enumerate(seen) if n not in ends], np.float64)  # never the final ones
+    statistics = trainer.state.normaliser
+    np.testing.assert_allclose(statistics["mean"], acted_on.mean(0), rtol=2e-3, atol=2e-3)
