@@ -1,0 +1,420 @@
+"""The update against an independent plain form, exact equalities between algorithms, and what must not move."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import beeline
+from beeline import operators, rng
+from beeline.agents import get
+from beeline.agents.actor_critic import ActorCritic, State
+from beeline.agents.base import Batches, Spaces
+from beeline.agents.options import BLENDS, EXPLOITS
+from beeline.replay import Batch
+
+SPACES = Spaces(5, (-2.0, -0.4), (2.0, 0.4))
+SMALL = {"hidden": (16, 16), "batch_size": 32}
+
+
+def agent(algo: str, **options: Any) -> ActorCritic:
+    algorithm = get(algo)
+    built = algorithm.build(algorithm.config.make({**SMALL, **options}), SPACES)
+    assert isinstance(built, ActorCritic)
+    return built
+
+
+def batch(updates: int = 1, size: int = 32, seed: int = 0, discount: float = 0.99) -> Batch:
+    r = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return r.normal(size=(updates, size, *shape)).astype(np.float32)
+
+    return Batch(normal(5), np.tanh(normal(2)), normal(), np.full((updates, size), discount, np.float32), normal(5))
+
+
+def fresh(a: ActorCritic, seed: int = 0) -> State:
+    return a.init(seed)
+
+
+def leaves_equal(a: Any, b: Any) -> bool:
+    x, y = jax.tree.leaves(a), jax.tree.leaves(b)
+    return len(x) == len(y) and all(np.array_equal(p, q) for p, q in zip(x, y))
+
+
+# --- an independent plain form ----------------------------------------------------------------------------------------
+
+
+def plain_mlp(params: Any, x: jax.Array, body: str) -> jax.Array:
+    for depth, layer in enumerate(params):
+        x = jnp.dot(x, layer["w"]) + layer["b"]
+        if depth == len(params) - 1:
+            return x
+        if body == "mlp":
+            x = jnp.maximum(x, 0)
+        elif depth == 0:
+            x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+            x = jnp.tanh(x * layer["scale"] + layer["shift"])
+        else:
+            x = jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
+    return x
+
+
+def adam_first_step(params: Any, gradients: Any, rate: float) -> Any:
+    """Adam's first step from zero moments: −rate · g / (|g| + ε)."""
+    return jax.tree.map(lambda p, g: p - rate * g / (jnp.abs(g) + 1e-8), params, gradients)
+
+
+def plain_bac_update(state: State, b: Batch, body: str, lam: float, tau_e: float, v_entropy: bool) -> dict[str, Any]:
+    """Section 'Official update' of the specification, step by step, with nothing shared and nothing clever."""
+    obs, action, reward, discount, next_obs = (jnp.asarray(x[0]) for x in b[:5])
+    log_scale = np.log(2.0) + np.log(0.4)
+    root = jax.random.wrap_key_data(state.key)
+    alpha = jnp.exp(state.explore["log_alpha"])
+
+    def q(critic: Any, member: int, s: Any, a: Any) -> jax.Array:
+        own = [{k: v[member] for k, v in layer.items()} for layer in critic]
+        return plain_mlp(own, jnp.concatenate([s, a], -1), body)[:, 0]
+
+    def pi(params: Any, s: Any, key: Any) -> tuple[jax.Array, jax.Array]:
+        out = plain_mlp(params, s, body)
+        mean, log_std = out[:, :2], jnp.clip(out[:, 2:], -20, 2)
+        eps = jax.random.normal(key, mean.shape)
+        u = mean + jnp.exp(log_std) * eps
+        a = jnp.tanh(u)
+        log_normal = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi)
+        return a, (log_normal - jnp.log(1 - a**2 + 1e-12)).sum(-1) - log_scale
+
+    def v(params: Any, s: Any) -> jax.Array:
+        return plain_mlp(params, s, body)[:, 0]
+
+    a2, logp2 = pi(state.actor, next_obs, rng.fold(root, "explore", 0))
+    q2 = jnp.minimum(*(q(state.critic_target, i, next_obs, a2) for i in (0, 1)))
+    t_explore = reward + discount * (q2 - alpha * logp2)
+    t_exploit = reward + discount * v(state.exploit["params"], next_obs) if lam else t_explore
+    y = lam * t_exploit + (1 - lam) * t_explore
+
+    def critic_loss(critic: Any) -> jax.Array:
+        return sum(((q(critic, i, obs, action) - y) ** 2).mean() for i in (0, 1))
+
+    critic = adam_first_step(state.critic, jax.grad(critic_loss)(state.critic), 3e-4)
+    value = None
+    if lam:
+        _, logp_v = pi(state.actor, obs, rng.fold(root, "exploit", 0))
+        qa = jnp.minimum(*(q(state.critic_target, i, obs, action) for i in (0, 1)))
+
+        def value_loss(params: Any) -> jax.Array:
+            u = qa - (v(params, obs) - (alpha * logp_v if v_entropy else 0.0))
+            return (jnp.where(u >= 0, tau_e, 1 - tau_e) * u**2).mean()
+
+        value = adam_first_step(state.exploit["params"], jax.grad(value_loss)(state.exploit["params"]), 3e-4)
+
+    def policy_loss(params: Any) -> jax.Array:
+        a, logp = pi(params, obs, jax.random.fold_in(rng.fold(root, "policy", 0), 0))
+        return (alpha * logp - jnp.minimum(*(q(critic, i, obs, a) for i in (0, 1)))).mean()
+
+    actor = adam_first_step(state.actor, jax.grad(policy_loss)(state.actor), 3e-4)
+    _, logp = pi(state.actor, obs, jax.random.fold_in(rng.fold(root, "policy", 0), 0))
+    gradient = -(logp - 2.0).mean()
+    log_alpha = state.explore["log_alpha"] - 3e-4 * jnp.sign(gradient)
+    target = jax.tree.map(lambda t, c: 0.005 * c + 0.995 * t, state.critic_target, critic)
+    return {"critic": critic, "value": value, "actor": actor, "log_alpha": log_alpha, "target": target, "y": y.mean()}
+
+
+@pytest.mark.parametrize("body", ["mlp", "bac"])
+@pytest.mark.parametrize(("algo", "lam", "v_entropy"), [("sac", 0.0, True), ("bac", 0.5, True), ("bac", 0.3, False)])
+def test_update_equals_the_specification_step_by_step(algo: str, lam: float, v_entropy: bool, body: str) -> None:
+    own = {"lam": lam, "v_entropy": v_entropy, "expectile": 0.8} if algo == "bac" else {}
+    a = agent(algo, network=body, target_interval=1, **own)
+    expected = plain_bac_update(fresh(a), batch(), body, lam, 0.8, v_entropy)
+    state, metrics = a.update(fresh(a), Batches(batch(), 0))
+    close = {"rtol": 2e-4, "atol": 2e-6}  # Adam's first step is a sign: tiny gradients amplify rounding
+    for name, got in (("critic", state.critic), ("actor", state.actor), ("target", state.critic_target)):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **close), got, expected[name])
+    if lam:
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **close), state.exploit["params"], expected["value"])
+    np.testing.assert_allclose(state.explore["log_alpha"], expected["log_alpha"], rtol=1e-5)
+    np.testing.assert_allclose(metrics["q/target"], expected["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_td3_update_by_hand() -> None:
+    """The target of one critic step: smoothing noise from its own key, min of targets; the actor on Q_1 alone."""
+    a = agent("td3")
+    state = fresh(a)
+    b = batch()
+    key = rng.fold(jax.random.wrap_key_data(state.key), "explore", 0)
+    noise = np.clip(0.2 * jax.random.normal(key, (32, 2)), -0.5, 0.5)
+    a2 = np.clip(np.tanh(plain_mlp(state.actor_target, b.next_obs[0], "mlp")) + noise, -1, 1)
+    x = np.concatenate([b.next_obs[0], a2], -1)
+    members = [[{k: v[i] for k, v in layer.items()} for layer in state.critic_target] for i in (0, 1)]
+    q2 = np.minimum(*(plain_mlp(m, x, "mlp")[:, 0] for m in members))
+    y = b.reward[0] + 0.99 * q2
+    _, metrics = a.update(fresh(a), Batches(b, 0))
+    np.testing.assert_allclose(metrics["q/target"], y.mean(), rtol=1e-5)
+
+
+# --- λ = 0 ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("plain", "bee", "options"), [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {})])
+def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(plain: str, bee: str, options: dict) -> None:
+    shared = {**SMALL, "network": "mlp", "random_steps": 100, "eval_episodes": 1, "eval_every": 500, "log_every": 100, **options}
+    if plain == "td3":
+        shared["learn_after"] = 100
+    models = {"sac": beeline.SAC, "bac": beeline.BAC, "td3": beeline.TD3, "bee-td3": beeline.BEETD3}
+    one = models[plain]("gym/Pendulum-v1", **shared).learn(1000)
+    two = models[bee]("gym/Pendulum-v1", lam=0.0, **shared).learn(1000)
+    assert one.trainer.progress.updates > 800
+    assert leaves_equal(one.trainer.state, two.trainer.state)
+    keep = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in one.metrics]
+    assert keep == [{k: v for k, v in row.items() if not k.startswith("time/")} for row in two.metrics]
+
+
+@pytest.mark.parametrize(("plain", "bee"), [("sac", "bac"), ("td3", "bee-td3")])
+def test_a_traced_lambda_of_zero_equals_the_plain_update(plain: str, bee: str) -> None:
+    shared = {"network": "mlp", "target_interval": 1, "policy_updates_per_step": 1.0}
+    one, two = agent(plain, **shared), agent(bee, lam=0.5, **shared)
+    start = fresh(two)
+    state = dataclasses.replace(start, blend={"lam": jnp.float32(0.0)})
+    a, _ = one.update(fresh(one), Batches(batch(), 0))
+    b, metrics = two.update(state, Batches(batch(), 0))
+    assert float(metrics["lambda"]) == 0.0
+    for name in ("actor", "critic", "critic_target", "actor_target", "explore"):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), getattr(a, name), getattr(b, name))
+
+
+def test_lambda_one_ignores_the_explore_target() -> None:
+    a = agent("bac", lam=1.0, v_entropy=False, expectile=0.5)
+    state = fresh(a)
+    v = plain_mlp(state.exploit["params"], batch().next_obs[0], "bac")[:, 0]
+    expected = (batch().reward[0] + 0.99 * v).mean()
+    _, metrics = a.update(state, Batches(batch(), 0))
+    np.testing.assert_allclose(metrics["q/target"], expected, rtol=1e-5)
+
+
+# --- isolation: who moves whom ----------------------------------------------------------------------------------------
+
+
+def test_the_exploit_loss_moves_v_alone() -> None:
+    a, b = agent("bac", expectile=0.6), agent("bac", expectile=0.9)
+    one, _ = a.update(fresh(a), Batches(batch(), 0))
+    two, _ = b.update(fresh(b), Batches(batch(), 0))
+    assert not leaves_equal(one.exploit, two.exploit)
+    for name in ("critic", "actor", "explore", "critic_target"):
+        assert leaves_equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_the_critic_loss_does_not_move_v_nor_the_temperature() -> None:
+    a, b = agent("bac", reward_scale=1.0), agent("bac", reward_scale=3.0)  # another y, so another critic step
+    one, _ = a.update(fresh(a), Batches(batch(), 0))
+    two, _ = b.update(fresh(b), Batches(batch(), 0))
+    assert not leaves_equal(one.critic, two.critic)
+    assert leaves_equal(one.exploit, two.exploit) and leaves_equal(one.explore, two.explore)
+
+
+def test_the_policy_loss_moves_the_policy_alone() -> None:
+    a = agent("bac", policy_updates_per_step=0.5)
+    before = jax.tree.map(np.array, fresh(a))
+    skipped, _ = a.update(fresh(a), Batches(batch(), 0))  # the first update has no policy step
+    assert leaves_equal(skipped.actor, before.actor) and leaves_equal(skipped.explore, before.explore)
+    b = agent("bac")
+    stepped, _ = b.update(fresh(b), Batches(batch(), 0))
+    assert not leaves_equal(stepped.actor, before.actor)
+    for name in ("critic", "exploit"):
+        assert leaves_equal(getattr(skipped, name), getattr(stepped, name)), name
+
+
+def test_loss_gradients_are_zero_where_they_must_be() -> None:
+    """Through the operators as the update composes them: no gradient flows through targets."""
+    r = jnp.ones(4)
+    assert not jax.grad(lambda v: operators.bellman_target(r, r, v).sum())(r).any()
+    assert not jax.grad(lambda q: operators.expectile_value_loss(q, r, 0.7).sum())(r * 3).any()
+    assert float(jax.grad(lambda lp: operators.temperature_loss(jnp.float32(0.5), lp, 1.0))(r).sum()) == 0.0
+
+
+# --- schedule ---------------------------------------------------------------------------------------------------------
+
+
+def test_target_interval_two_leaves_the_targets_alone_on_odd_updates() -> None:
+    a = agent("bac", target_interval=2)
+    before = jax.tree.map(np.array, fresh(a).critic_target)
+    state, _ = a.update(fresh(a), Batches(batch(), 0))
+    assert leaves_equal(state.critic_target, before)
+    state, _ = a.update(state, Batches(batch(seed=1), 1))
+    assert not leaves_equal(state.critic_target, before)
+
+
+@pytest.mark.parametrize(
+    ("algo", "options"),
+    [("td3", {}), ("bac", {"target_interval": 3, "policy_updates_per_step": 0.5}),
+     ("sac", {"critic_updates_per_step": 4}), ("sac", {"critic_updates_per_step": 5, "policy_updates_per_step": 1})],
+)  # fmt: skip
+@pytest.mark.parametrize("first", [0, 1])
+def test_many_updates_in_one_call_equal_as_many_calls(algo: str, options: dict, first: int) -> None:
+    a = agent(algo, **options)
+    many = batch(updates=7)
+    together, metrics = a.update(fresh(a), Batches(many, first))
+    state, latest = fresh(a), {}
+    for i in range(7):
+        state, m = a.update(state, Batches(Batch(*(None if x is None else x[i : i + 1] for x in many)), first + i))
+        latest |= m
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), together, state)
+    assert set(metrics) == set(latest) == set(a.metric_names)
+    for name in metrics:
+        np.testing.assert_allclose(metrics[name], latest[name], rtol=1e-3, atol=1e-5)
+
+
+def test_compiled_size_does_not_grow_with_the_number_of_updates() -> None:
+    def size(count: int) -> int:
+        a = agent("sac", critic_updates_per_step=20, policy_updates_per_step=1)
+        lowered = a._update.lower(fresh(a), batch(updates=count), None, phase=0)
+        return len(lowered.as_text())
+
+    assert size(80) < 1.5 * size(40)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_terminal_transitions_do_not_bootstrap() -> None:
+    a = agent("bac")
+    _, metrics = a.update(fresh(a), Batches(batch(discount=0.0), 0))
+    np.testing.assert_allclose(metrics["q/target"], batch().reward.mean(), rtol=1e-5)
+
+
+def test_one_critic_without_double_q() -> None:
+    a = agent("bac", double_q=False)
+    assert fresh(a).critic[0]["w"].shape[0] == 1
+    _, metrics = a.update(fresh(a), Batches(batch(), 0))
+    assert all(np.isfinite(v) for v in metrics.values())
+
+
+def test_fixed_temperature_of_zero_is_no_entropy() -> None:
+    a, b = agent("sac", tune_alpha=False, alpha=0.0), agent("sac", explore="none")
+    one, m = a.update(fresh(a), Batches(batch(), 0))
+    two, _ = b.update(fresh(b), Batches(batch(), 0))
+    assert leaves_equal(one, two) and float(m["alpha"]) == 0.0
+
+
+def test_entropy_units_shift_log_pi_by_the_action_scale() -> None:
+    metrics = {}
+    for units in ("env", "unit"):
+        a = agent("sac", entropy_units=units)
+        _, m = a.update(fresh(a), Batches(batch(), 0))
+        metrics[units] = float(m["entropy"])
+    assert metrics["env"] - metrics["unit"] == pytest.approx(np.log(2.0) + np.log(0.4), abs=1e-5)
+
+
+def test_gradient_clipping_bounds_the_step() -> None:
+    a = agent("sac", grad_clip=1e-10)  # far below Adam's ε = 1e-8, so that steps nearly vanish
+    before = jax.tree.map(np.array, fresh(a).critic)
+    state, _ = a.update(fresh(a), Batches(batch(), 0))
+    moved = max(float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(state.critic), jax.tree.leaves(before)))
+    assert 0 < moved < 3e-4 * 0.02
+
+
+def test_normalisation_scales_what_is_sampled_and_acted_on() -> None:
+    a = agent("sac", normalize_obs=True)
+    state = a.init(0)
+    data = np.random.default_rng(1).normal(3.0, 2.0, (500, 5)).astype(np.float32)
+    for start in range(0, 500, 5):
+        state = a.observe(state, data[start : start + 5])
+    assert state.normaliser is not None
+    np.testing.assert_allclose(state.normaliser["mean"], data.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(state.normaliser["variance"], data.var(0), rtol=1e-3)
+    plain = dataclasses.replace(state, normaliser=None)
+    scaled = (data[:4] - data.mean(0)) / data.std(0)
+    got, _, _ = a.act(state, (), data[:4], np.zeros(4, bool), 0, "greedy")
+    expected, _, _ = a.act(plain, (), scaled, np.zeros(4, bool), 0, "greedy")
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("algo", ["bac", "bee-td3"])
+@pytest.mark.parametrize("exploit", EXPLOITS)
+@pytest.mark.parametrize("blend", BLENDS)
+def test_every_estimator_and_blend_composes_with_every_backbone(algo: str, exploit: str, blend: str) -> None:
+    a = agent(algo, exploit=exploit, blend=blend)
+    state, m1 = a.update(a.init(0), Batches(batch(updates=4), 0))
+    state, m2 = a.update(state, Batches(batch(updates=4, seed=1), 4))
+    metrics = m1 | m2
+    assert set(metrics) == set(a.metric_names)
+    assert all(np.isfinite(v) for v in metrics.values())
+    assert 0.0 <= float(metrics["lambda"]) <= 1.0
+
+
+def test_min_and_max_blends_bound_the_target() -> None:
+    for blend, choose in (("min", min), ("max", max)):
+        a = agent("bac", blend=blend)
+        _, m = a.update(fresh(a), Batches(batch(), 0))
+        bound = choose(float(m["q/exploit_target"]), float(m["q/explore_target"]))
+        assert (float(m["q/target"]) <= bound + 1e-6) if blend == "min" else (float(m["q/target"]) >= bound - 1e-6)
+
+
+def test_the_exploit_part_can_be_fitted_on_another_batch() -> None:
+    a = agent("bac")
+    same, _ = a.update(fresh(a), Batches(batch(), 0, exploit=batch()))
+    default, _ = a.update(fresh(a), Batches(batch(), 0))
+    other, _ = a.update(fresh(a), Batches(batch(), 0, exploit=batch(seed=5)))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), same, default)
+    assert not leaves_equal(other.exploit, default.exploit)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), other.critic, default.critic)
+
+
+def test_a_whole_state_can_be_vmapped_over_seeds() -> None:
+    a = agent("bac")
+    states = [a.init(seed) for seed in (0, 1, 2)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
+    data = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed=s) for s in (0, 1, 2)))
+    together, _ = jax.vmap(lambda s, b: a._update_impl(s, b, None, 0))(stacked, data)
+    for i in range(3):
+        alone, _ = a.update(a.init(i), Batches(batch(seed=i), 0))
+        own = jax.tree.map(lambda x, i=i: x[i], together)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-6), own, alone)
+
+
+# --- acting -----------------------------------------------------------------------------------------------------------
+
+
+def test_acting_noise() -> None:
+    obs, first = np.ones((3, 5), np.float32), np.ones(3, bool)
+    quiet = agent("td3", exploration_noise=0.0)
+    state = quiet.init(0)
+    explore, _, _ = quiet.act(state, quiet.init_actor_state(3), obs, first, 0, "explore")
+    greedy, _, _ = quiet.act(state, (), obs, first, 0, "greedy")
+    np.testing.assert_array_equal(explore, greedy)
+    noisy = agent("sac")
+    state = noisy.init(0)
+    one, _, _ = noisy.act(state, (), obs, first, 0, "explore")
+    again, _, _ = noisy.act(state, (), obs, first, 0, "explore")
+    later, _, _ = noisy.act(state, (), obs, first, 1, "explore")
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, later) and np.abs(one).max() <= 1.0
+
+
+def test_pink_noise_is_correlated_in_time_and_renewed_by_episode() -> None:
+    a = agent("td3", acting_noise="pink", exploration_noise=0.3)
+    state, obs = a.init(0), np.zeros((2, 5), np.float32)
+    base, _, _ = a.act(state, (), obs, np.ones(2, bool), 0, "greedy")
+    carried, seen = a.init_actor_state(2), []
+    for t in range(400):
+        first = np.array([t == 0, t in (0, 200)])
+        action, _, carried = a.act(state, carried, obs, first, t, "explore")
+        seen.append((action - base) / 0.3)
+    x = np.array(seen)[:, 0, 0]
+    assert np.corrcoef(x[:-1], x[1:])[0, 1] > 0.3  # white noise would be near 0
+    assert int(carried["time"][0]) == 400 and int(carried["time"][1]) == 200
+
+
+def test_adding_a_part_changes_no_other_stream() -> None:
+    plain, bee = agent("sac", network="bac"), agent("bac")
+    one, two = plain.init(3), bee.init(3)
+    assert leaves_equal(one.actor, two.actor) and leaves_equal(one.critic, two.critic)
+
+
+def test_option_tables_agree_with_the_operators() -> None:
+    assert set(EXPLOITS) == set(operators.EXPLOIT)

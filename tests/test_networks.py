@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from beeline.networks import apply_ensemble, apply_mlp, init_ensemble, init_mlp, init_normaliser, normalise, observe
+
+
+def test_relu_network_by_hand() -> None:
+    params = (
+        {"w": jnp.array([[1.0, -1.0], [2.0, 0.5]]), "b": jnp.array([0.0, 1.0])},
+        {"w": jnp.array([[3.0], [-2.0]]), "b": jnp.array([0.5])},
+    )
+    # x = [1, 1]: hidden = relu([3, 0.5]) = [3, 0.5]; out = 9 − 1 + 0.5
+    np.testing.assert_allclose(apply_mlp(params, jnp.ones((1, 2)), "mlp"), [[8.5]])
+    np.testing.assert_allclose(apply_mlp(params, jnp.array([[-1.0, 0.0]]), "mlp"), [[0.0 * 3 - 2 * 2 + 0.5]])
+
+
+def test_bac_network_by_hand() -> None:
+    params = (
+        {"w": jnp.eye(2), "b": jnp.zeros(2), "scale": jnp.array([1.0, 2.0]), "shift": jnp.array([0.0, 0.5])},
+        {"w": jnp.eye(2), "b": jnp.array([0.0, -2.0])},
+        {"w": jnp.ones((2, 1)), "b": jnp.zeros(1)},
+    )
+    normed = np.array([-1.0, 1.0]) * 2 / np.sqrt(4 + 1e-5)  # x = [1, 5]: mean 3, deviation 2
+    first = np.tanh(normed * [1.0, 2.0] + [0.0, 0.5])
+    second = first + [0.0, -2.0]
+    second = np.where(second > 0, second, np.exp(second) - 1)
+    np.testing.assert_allclose(apply_mlp(params, jnp.array([[1.0, 5.0]]), "bac"), [[second.sum()]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("body", ["mlp", "bac"])
+def test_an_ensemble_is_its_members(body: str) -> None:
+    params = init_ensemble(jax.random.key(0), 3, (4, 8, 8, 1), body, "xavier")
+    x = jax.random.normal(jax.random.key(1), (5, 4))
+    together = apply_ensemble(params, x, body)
+    assert together.shape == (3, 5, 1)
+    for member in range(3):
+        own = jax.tree.map(lambda leaf, member=member: leaf[member], params)
+        np.testing.assert_allclose(together[member], apply_mlp(own, x, body), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(together[0], together[1])
+
+
+def test_initial_weights_have_the_sources_bounds() -> None:
+    xavier = init_mlp(jax.random.key(0), (30, 50, 1), "mlp", "xavier")
+    bound = np.sqrt(6 / 80)
+    assert np.abs(xavier[0]["w"]).max() <= bound and np.abs(xavier[0]["w"]).max() > 0.95 * bound
+    assert not xavier[0]["b"].any()
+    torch = init_mlp(jax.random.key(0), (25, 50, 1), "mlp", "torch")
+    assert 0.19 < np.abs(torch[0]["w"]).max() <= 0.2 and 0.1 < np.abs(torch[0]["b"]).max() <= 0.2
+
+
+@pytest.mark.parametrize("body", ["mlp", "bac"])
+def test_gradients_equal_finite_differences(body: str) -> None:
+    with jax.enable_x64(True):
+        params = init_ensemble(jax.random.key(0), 2, (3, 6, 6, 1), body, "torch")
+        params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), params)
+        x = jax.random.normal(jax.random.key(1), (4, 3), jnp.float64)
+
+        def loss(p: object, inputs: jax.Array) -> jax.Array:
+            return jnp.sum(jnp.square(apply_ensemble(p, inputs, body)))
+
+        jax.test_util.check_grads(loss, (params, x), order=1, modes=["rev"], rtol=1e-5)
+
+
+def test_statistics_of_observations() -> None:
+    data = np.random.default_rng(0).normal(5.0, 3.0, (60, 2)).astype(np.float32)
+    statistics = init_normaliser(2)
+    np.testing.assert_array_equal(normalise(statistics, jnp.ones((1, 2))), jnp.ones((1, 2)) / np.sqrt(1 + 1e-8))
+    for chunk in np.split(data, [1, 7, 30]):
+        statistics = observe(statistics, chunk)
+    np.testing.assert_allclose(statistics["mean"], data.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(statistics["variance"], data.var(0), rtol=1e-4)
+    assert float(jnp.abs(normalise(statistics, jnp.full((1, 2), 1e6))).max()) == 10.0
+    assert normalise(None, data) is data
