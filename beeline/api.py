@@ -5,20 +5,33 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from beeline import envs, files, runtime
-from beeline.checkpoint import Checkpoint, CheckpointStore
+from beeline.checkpoint import CheckpointStore
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
 from beeline.policy import Policy, load_policy
 from beeline.record import read_metrics
-from beeline.session import Plan, RunFolder, attach, build, env_name, is_instance, spaces_of, take_initial_policy
+from beeline.session import (
+    Plan,
+    RunFolder,
+    absolute,
+    attach,
+    build,
+    closing,
+    differences,
+    env_name,
+    spaces_of,
+    take_checkpoint,
+    take_initial_policy,
+    task_of,
+)
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
@@ -81,12 +94,12 @@ def train(
 
     `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
     """
-    plan = Plan.make(algo, env_name(env), preset, options, _absolute(init_from))
+    plan = Plan.make(algo, env_name(env), preset, options, absolute(init_from))
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
     RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
-    with _closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+    with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
@@ -94,23 +107,6 @@ def train(
             return _drive(trainer, plan, folder, display)
         finally:
             folder.unlock()
-
-
-def _absolute(path: str | Path | None) -> str | None:
-    return str(Path(path).absolute()) if path else None
-
-
-@contextlib.contextmanager
-def _closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
-    """Close the environments that were made here; an instance is the user's to close."""
-    try:
-        yield trainer
-    finally:
-        if not is_instance(env):
-            for lane in trainer.collector.envs:
-                lane.close()
-        if trainer.eval_env is not None and not is_instance(eval_env):
-            trainer.eval_env.close()
 
 
 def resume(
@@ -136,38 +132,15 @@ def resume(
         threads = runtime.configure(plan.train.threads, plan.train.device)
         if threads != plan.train.threads:
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
-        for difference in _differences(folder.config()):
+        for difference in differences(folder.config()):
             report(difference)
-        task = _task(plan, env)
-        with _closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
+        task = task_of(plan, env)
+        with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
             _restore(trainer, plan, folder.path, report)
             return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
-
-
-def _differences(config: Mapping[str, Any]) -> list[str]:
-    """What on this machine is not as it was when the run began, as far as it can change a result."""
-    found = []
-    if config.get("cpu") != runtime.processor():
-        found.append(f"the CPU is {runtime.processor()!r}, the run began on {config.get('cpu')!r}: bytes may differ.")
-    now = runtime.versions()
-    for name in ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "dm-control", "dm_control"):
-        before = config.get("versions", {}).get(name)
-        if before and now.get(name) != before:
-            found.append(f"{name} is {now.get(name)}, the run began with {before}: bytes may differ.")
-    return found
-
-
-def _task(plan: Plan, env: Any) -> Any:
-    if isinstance(env, str) and env != plan.env:
-        raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
-    if env is not None:
-        return env
-    if plan.env.startswith(("instance:", "factory:")):
-        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
-    return plan.env
 
 
 def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
@@ -177,21 +150,7 @@ def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
         trainer.recorder.restart()
         take_initial_policy(trainer, plan)
         return
-    _take(trainer, trainer.store.load(report), plan, path, report)
-
-
-def _take(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Report) -> None:
-    """Restore a checkpoint, if it is one of this algorithm and environment."""
-    found, wanted = checkpoint.meta.get("identity"), plan.identity
-    if found != wanted:
-        theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
-        raise CheckpointError(
-            f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
-        )
-    try:
-        trainer.restore(checkpoint, report)
-    except CheckpointError as error:
-        raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error
+    take_checkpoint(trainer, trainer.store.load(report), plan, path, report)
 
 
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
@@ -245,7 +204,6 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
     if backend is None:
         print(message)
         return message
-    path.parent.mkdir(parents=True, exist_ok=True)
     filmed = envs.make(env, repeat=repeat or 1, render=True)
     try:
         video.record_episode(filmed, act, path, seed)
@@ -272,7 +230,7 @@ class Model:
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
-        plan = Plan.make(self.algo, env_name(env), preset, options, _absolute(init_from))
+        plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
         take_initial_policy(self.trainer, plan)
 
@@ -396,9 +354,9 @@ def load(
     plan = RunFolder.open(path).plan()
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
-    model._set_up(plan, _task(plan, env), eval_env, callbacks)
+    model._set_up(plan, task_of(plan, env), eval_env, callbacks)
     checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
-    _take(model.trainer, checkpoint, plan, path, report)
+    take_checkpoint(model.trainer, checkpoint, plan, path, report)
     if (path / "metrics.csv").is_file():
         model.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
     else:

@@ -288,6 +288,9 @@ def _say_result(run: Any) -> None:
         best_step, best = max(scores, key=lambda pair: pair[1])
         print(f"return before training {before:.1f}, after {step:,.0f} steps {after:.1f} (best {best:.1f} at {best_step:,.0f})")
     print(f"run folder: {run.path}")
+    found = [run.path / "curve.png", *sorted((run.path / "videos").glob("step-*.mp4"))[-1:]]
+    for path in (path for path in found if path.exists()):
+        print(f"{'video' if path.suffix == '.mp4' else 'curve'}: {path}")
 
 
 def _help() -> str:

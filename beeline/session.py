@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
 import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from beeline import agents, envs, files, runtime
 from beeline.agents.base import Spaces
 from beeline.agents.presets import preset_options
-from beeline.checkpoint import CheckpointStore
+from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.errors import CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.loop import Callback, Trainer
 from beeline.options import TrainConfig
@@ -171,6 +172,19 @@ def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
         raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}") from None
 
 
+@contextlib.contextmanager
+def closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
+    """Close the environments that were made here; an instance is the user's to close."""
+    try:
+        yield trainer
+    finally:
+        if not is_instance(env):
+            for lane in trainer.collector.envs:
+                lane.close()
+        if trainer.eval_env is not None and not is_instance(eval_env):
+            trainer.eval_env.close()
+
+
 # --- run folders ------------------------------------------------------------------------------------------------------
 
 
@@ -283,3 +297,49 @@ class RunFolder:
         if self._lock:
             self._lock.close()
             self._lock = None
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+def absolute(path: str | Path | None) -> str | None:
+    """A path that means the same from every folder."""
+    return str(Path(path).absolute()) if path else None
+
+
+def task_of(plan: Plan, env: Any) -> Any:
+    """The task of a run that goes on: as it was named, or as the user gives it again."""
+    if isinstance(env, str) and env != plan.env:
+        raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
+    if env is not None:
+        return env
+    if plan.env.startswith(("instance:", "factory:")):
+        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
+    return plan.env
+
+
+def differences(config: Mapping[str, Any]) -> list[str]:
+    """What on this machine is not as it was when the run began, as far as it can change a result."""
+    found = []
+    if config.get("cpu") != runtime.processor():
+        found.append(f"the CPU is {runtime.processor()!r}, the run began on {config.get('cpu')!r}: bytes may differ.")
+    now = runtime.versions()
+    for name in ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "dm-control", "dm_control"):
+        before = config.get("versions", {}).get(name)
+        if before and now.get(name) != before:
+            found.append(f"{name} is {now.get(name)}, the run began with {before}: bytes may differ.")
+    return found
+
+
+def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:
+    """Restore a checkpoint, if it is one of this algorithm and environment."""
+    found, wanted = checkpoint.meta.get("identity"), plan.identity
+    if found != wanted:
+        theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
+        raise CheckpointError(
+            f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
+        )
+    try:
+        trainer.restore(checkpoint, report)
+    except CheckpointError as error:
+        raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error

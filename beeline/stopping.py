@@ -35,7 +35,7 @@ def graceful_stop(trainer: Trainer) -> Iterator[list[int]]:
             raise KeyboardInterrupt  # a second Ctrl-C does not wait
         if not caught and number == signal.SIGINT:
             # os.write, because a print that was interrupted by this very signal must not be entered again.
-            os.write(2, b"\nstopping after this step; Ctrl-C again leaves at once, without a checkpoint\n")
+            os.write(2, b"\nstopping after this step; Ctrl-C again leaves at once\n")
         caught.append(number)
 
     previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}

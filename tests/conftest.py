@@ -141,6 +141,7 @@ class Zygote:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
+        self.started: list[Process] = []
         env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "zygote.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
@@ -157,7 +158,8 @@ class Zygote:
         out, err = (self.folder / f"{self.count}.{kind}" for kind in ("out", "err"))
         argv = [str(word) for word in words]
         question = {"argv": argv, "env": env or {}, "fault": fault, "out": str(out), "err": str(err)}
-        return Process(self, self.ask(question)["pid"], out, err)
+        self.started.append(Process(self, self.ask(question)["pid"], out, err))
+        return self.started[-1]
 
     def run(self, *words: Any, **more: Any) -> Process:
         """Run a command to its end, which must be a good one."""
@@ -171,5 +173,9 @@ def beeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """Runs `beeline` commands in real processes."""
     zygote = Zygote(tmp_path_factory.mktemp("processes"))
     yield zygote
+    for process in zygote.started:  # what a failed test left behind
+        if process.alive():
+            process.signal(signal.SIGKILL)
+            process.wait()
     zygote.process.send_signal(signal.SIGTERM)
     zygote.process.wait()

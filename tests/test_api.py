@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -239,12 +243,24 @@ def test_threads_that_come_too_late_are_told() -> None:
 
 def test_differences_of_the_machine_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = beeline.train("sac", WALK, out=tmp_path / "run", **small("sac"))
+    config = run.config
+    config["train"]["threads"] = 7
+    (run.path / "config.json").write_text(json.dumps(config))
     monkeypatch.setattr("beeline.runtime.processor", lambda: "an abacus")
     monkeypatch.setattr("beeline.runtime.versions", lambda: {"jax": "99"})
     said: list[str] = []
     beeline.resume(run.path, report=said.append)
     text = "\n".join(said)
+    assert "this process has 1 threads, the run began with 7" in text
     assert "the CPU is 'an abacus'" in text and "jax is 99" in text and "numpy is None" in text
+
+
+def test_compiled_programs_are_kept_for_the_next_process(tmp_path: Path) -> None:
+    """Beeline imports JAX before it knows its settings, so a variable set later would come too late."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")} | {"XDG_CACHE_HOME": str(tmp_path)}
+    code = "import beeline.api, beeline.runtime as r, jax; r.configure(3, None); print(jax.config.jax_compilation_cache_dir)"
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == str(tmp_path / "beeline" / "xla")
 
 
 def test_importing_is_quick_and_complete() -> None:

@@ -72,8 +72,8 @@ def test_train_resume_and_evaluate(capsys: pytest.CaptureFixture[str], tmp_path:
     assert lines[0] == "bac on toys:Walk-v0, seed 0, 120 environment steps"
     assert lines[1] == f"run folder: {tmp_path / 'run'}"
     assert re.fullmatch(r"step +60 \( ?50%\) +\d+ steps/s +ETA \d+:\d\d +return -?\d.* train -?\d.* Q .* λ 0\.25 +α .*", lines[6])
-    assert re.fullmatch(r"return before training -[\d.]+, after 120 steps -[\d.]+ \(best -[\d.]+ at [\d,]+\)", lines[-2])
-    assert lines[-1] == f"run folder: {tmp_path / 'run'}"
+    assert re.fullmatch(r"return before training -[\d.]+, after 120 steps -[\d.]+ \(best -[\d.]+ at [\d,]+\)", lines[-3])
+    assert lines[-2:] == [f"run folder: {tmp_path / 'run'}", f"curve: {tmp_path / 'run' / 'curve.png'}"]
 
     out, _ = run(capsys, "resume", tmp_path / "run", "--steps", "1.4e2", "--quiet")
     assert out.startswith("return before training") and "after 140 steps" in out

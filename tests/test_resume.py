@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Process, Zygote, flags, same_run, table
+from conftest import Process, Zygote, flags, same_run, small, table
+
+import beeline as api  # `beeline` is the fixture that runs the command
 
 ALGORITHMS = ("sac", "bac", "td3", "bee-td3")
 OPTIONS: dict[str, Any] = {
@@ -177,3 +179,27 @@ def test_same_seed_same_bytes_and_another_seed_others(beeline: Zygote, walk: Pat
     assert table(walk)[1:] != table(tmp_path / "other")[1:]
     with pytest.raises(AssertionError):
         same_run(walk, tmp_path / "other")
+
+
+SIMULATORS = ["gym/Hopper-v5", "gym/Humanoid-v5", "dmc/walker-run?limit=50&repeat=2", "dmc/cartpole-swingup?limit=60&noise=0.2"]
+
+
+@pytest.mark.parametrize("task", SIMULATORS)
+def test_simulators_come_back_to_the_same_bytes(task: str, tmp_path: Path) -> None:
+    """After other episodes, in the middle of one: whatever a simulator carries from step to step is rebuilt."""
+    if task.startswith("dmc/"):
+        pytest.importorskip("dm_control")
+
+    class Stop(api.Callback):
+        def on_step(self, event: api.StepEvent) -> bool:
+            lane = event.trainer.collector.lanes[0]
+            return not (lane.episode >= 2 and lane.decisions >= 7)
+
+    more = small("sac", steps=240, log_every=10, eval_every=240, checkpoint_every=1000)
+    whole = api.train("sac", task, out=tmp_path / "whole", **more).path
+    run = api.train("sac", task, out=tmp_path / "run", callbacks=[Stop()], **more).path
+    assert 0 < max(row["step"] for row in api.Run(run).metrics) < 240
+    said: list[str] = []
+    api.resume(run, report=said.append)
+    assert said == []
+    same_run(whole, run)
