@@ -56,7 +56,7 @@ def test_three_sigkills_at_random_times_change_nothing(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     beeline.run(*words, "--out", whole)
     chance = random.Random(algo)
-    # Some row of each part of the run, the last part left as a margin, then a little later: in a step, an update, an evaluation, a checkpoint.
+    # A row in each part but the last, which is a margin, and a little later: in a step, an update, a checkpoint.
     parts = [chance.uniform(low, low + 0.2) for low in (0.05, 0.3, 0.55)]
     moments = [(1 + int(part * rows(whole)), chance.uniform(0, 0.01)) for part in parts]
     process = beeline.start(*words, "--out", broken)
