@@ -261,6 +261,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "envs": (environments, "List suites and tasks."),
     "algos": (algorithms, "List the algorithms and their options."),
     "check-env": (check_env, "Say what is wrong with an environment."),
+    "bench": (_from_results("bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
     "runs": (_from_results("runs"), "List, filter and sort runs."),
     "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
     "paper": (_from_results("paper"), "Make figure and numbers of one of the paper's illustrations."),

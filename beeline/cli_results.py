@@ -1,4 +1,4 @@
-"""Commands that read or illustrate rather than train: `runs`, `report`, `paper`."""
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`, `paper`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import argparse
 from pathlib import Path
 
 ILLUSTRATIONS = ("gridworld", "random-walk")
+
+
+def fill_bench(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline bench`."""
+    from beeline.experiments import bench_options
+
+    bench_options.fill(parser)
+
+
+def bench(given: argparse.Namespace) -> int:
+    """Run a matrix of algorithms, tasks and seeds."""
+    from beeline.experiments import bench_options
+
+    return bench_options.command(given)
 
 
 def fill_runs(parser: argparse.ArgumentParser) -> None:
