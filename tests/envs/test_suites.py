@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import beeline
 from beeline import envs
 from beeline.envs import ids, tables
 from beeline.envs.paper import PAPER_TASKS
@@ -65,6 +66,7 @@ def test_the_sample_has_every_suite():
 
 @pytest.mark.parametrize("env_id", tasks())
 def test_task(env_id):
+    """Sizes, types, a whole episode, bit-for-bit seeds and Gymnasium's checker."""
     env = envs.make(env_id)
     suite, task, _ = ids.split(env_id)
     assert env.facts.id == env_id
@@ -78,6 +80,17 @@ def test_task(env_id):
     check_env(env, skip_render_check=True, skip_close_check=True)
     env.close()
     fresh.close()
+
+
+@pytest.mark.parametrize("env_id", tasks())
+def test_a_short_training(env_id, tmp_path):
+    small = {"hidden": (16, 16), "batch_size": 16, "random_steps": 50, "tensorboard": False}
+    run = beeline.train("bac", env_id, out=tmp_path / "run", steps=300, eval_every=300, eval_episodes=1, seed=0, **small)
+    last = run.metrics[-1]
+    assert last["step"] == 300
+    assert run.final_return is not None and np.isfinite(run.final_return)
+    losses = [value for name, value in last.items() if "loss" in name and value is not None]
+    assert losses and np.isfinite(losses).all()
 
 
 @pytest.mark.parametrize("suite", [pytest.param(name, marks=has(name)) for name in tables.SUITES])
