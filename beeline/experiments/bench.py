@@ -54,22 +54,28 @@ def _slots(threads: int, workers: int | None) -> list[str]:
 def _lock(out: Path) -> Iterator[IO[str]]:
     """One matrix at a time in a folder. Workers inherit the lock, so it is free only when the last of them is gone."""
     path = out / ".lock"
-    with files.explained(path), path.open("a+") as handle:
+    with files.explained(path):
+        handle = path.open("a+")
+    with handle:
         end = time.monotonic() + 30
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                handle.seek(0)
-                owner = handle.read().strip()
-                if time.monotonic() > end or (owner.isdigit() and _alive(int(owner))):
-                    raise RunFolderError(f"{out} is in use by process {owner or 'unknown'}; a matrix has one.") from None
-                time.sleep(PAUSE)  # its workers end a moment after it
+        while not _locked(handle):
+            handle.seek(0)
+            owner = handle.read().strip()
+            if time.monotonic() > end or (owner.isdigit() and _alive(int(owner))):
+                raise RunFolderError(f"{out} is in use by process {owner or 'unknown'}; a matrix has one at a time.")
+            time.sleep(PAUSE)  # its workers end a moment after it
         handle.truncate(0)
         handle.write(f"{os.getpid()}\n")
         handle.flush()
         yield handle
+
+
+def _locked(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _alive(pid: int) -> bool:

@@ -71,20 +71,29 @@ def look(out: Path, run: BenchRun) -> View:
     return dataclasses.replace(found, state="stopped") if (folder / "config.json").exists() else found
 
 
+def _mean_rates(views: Sequence[View]) -> dict[tuple[str, ...], float]:
+    """The mean rate of all measured runs, under (), of each task's, and of each task's and variant's."""
+    found: dict[tuple[str, ...], list[float]] = {}
+    for view in views:
+        if view.rate:
+            for key in ((), (view.run.task,), (view.run.task, view.run.variant)):
+                found.setdefault(key, []).append(view.rate)
+    return {key: sum(rates) / len(rates) for key, rates in found.items()}
+
+
 def eta(views: Sequence[View], workers: int) -> float | None:
     """Seconds until all are done: the work left over the workers, but not less than the longest run.
 
     A run without a rate of its own is given the mean of its task's runs, or of all; None before any was measured.
     """
-    measured = [view for view in views if view.rate]
-    if not measured:
+    means = _mean_rates(views)
+    if () not in means:
         return None
     left = []
     for view in views:
         if view.state in ("running", "waiting"):
-            alike = [v for v in measured if v.run.task == view.run.task and v.run.variant == view.run.variant]
-            alike = alike or [v for v in measured if v.run.task == view.run.task] or measured
-            speed = view.rate or sum(v.rate or 0 for v in alike) / len(alike)
+            task, variant = view.run.task, view.run.variant
+            speed = view.rate or means.get((task, variant)) or means.get((task,)) or means[()]
             left.append(max(view.run.steps - view.step, 0) / speed)
     return max(sum(left) / workers, max(left, default=0.0))
 
@@ -167,15 +176,18 @@ class Live:
 
 def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any:
     """The runs as a table of at most `height` rows, with the whole below it."""
+    from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     shown = sorted(views, key=lambda view: (view.run.task, view.run.variant, view.run.seed))
     if len(shown) > height:
         shown = sorted(shown, key=lambda view: STATES.index(view.state))[: max(height - 1, 1)]
-    hidden = [view for view in views if view not in shown]
+    there = {view.run.folder for view in shown}
+    hidden = [view for view in views if view.run.folder not in there]
     caption = whole(views, seconds_left) + (f" (not shown: {counts(hidden)})" if hidden else "")
-    found = Table(box=None, header_style="bold", pad_edge=False, caption=escape(caption), caption_justify="left")
+    found = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("task", "variant", "seed", "state", "step", "steps/s", "return"):
         right = name in ("seed", "step", "steps/s", "return")
         found.add_column(name, justify="right" if right else "left", no_wrap=True)
@@ -184,7 +196,7 @@ def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any
         cells = [escape(cell) for cell in _cells(view)]
         cells[3] = f"[{STYLES[view.state]}]{view.state}[/]"
         found.add_row(*cells, escape(view.reason.partition("\n")[0]))
-    return found
+    return Group(found, Text(caption))
 
 
 def make_display() -> Display:
