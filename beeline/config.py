@@ -13,6 +13,11 @@ from typing import Any, Self
 from beeline.errors import ConfigError
 
 
+def _plain(bound: float) -> str:
+    """A bound as a user would write it: whole numbers in full."""
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """What a field may hold: its description and its range."""
@@ -29,8 +34,8 @@ class Rule:
         """The allowed values as a user reads them; empty where anything of the type will do."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        left = f"> {self.above:g}" if self.above is not None else f">= {self.low:g}" if self.low is not None else ""
-        right = f"<= {self.high:g}" if self.high is not None else ""
+        left = f"> {_plain(self.above)}" if self.above is not None else f">= {_plain(self.low)}" if self.low is not None else ""
+        right = f"<= {_plain(self.high)}" if self.high is not None else ""
         return " and ".join(part for part in (left, right) if part)
 
     def admits(self, value: Any) -> bool:

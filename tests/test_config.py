@@ -155,3 +155,9 @@ def test_fields_that_belong_together() -> None:
 def test_a_plan_survives_json() -> None:
     plan = Plan.make("bee-td3", "dmc/walker-run", "paper", {"hidden": (3, 4), "lambda": 0.1, "seed": 5}, "/x.npz")
     assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_whole_bounds_are_written_in_full() -> None:
+    from beeline.options import TrainConfig
+
+    assert TrainConfig.rules()["seed"].allowed == ">= 0 and <= 2147483647"

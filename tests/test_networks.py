@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from beeline.networks import apply_ensemble, apply_mlp, init_ensemble, init_mlp, init_normaliser, normalise, observe
 
@@ -62,7 +63,7 @@ def test_gradients_equal_finite_differences(body: str) -> None:
         def loss(p: object, inputs: jax.Array) -> jax.Array:
             return jnp.sum(jnp.square(apply_ensemble(p, inputs, body)))
 
-        jax.test_util.check_grads(loss, (params, x), order=1, modes=["rev"], rtol=1e-5)
+        check_grads(loss, (params, x), order=1, modes=["rev"], rtol=1e-5)
 
 
 def test_statistics_of_observations() -> None:

@@ -338,7 +338,7 @@ def test_normalisation_scales_what_is_sampled_and_acted_on() -> None:
 @pytest.mark.parametrize("exploit", EXPLOITS)
 @pytest.mark.parametrize("blend", BLENDS)
 def test_every_estimator_and_blend_composes_with_every_backbone(algo: str, exploit: str, blend: str) -> None:
-    a = agent(algo, exploit=exploit, blend=blend)
+    a = agent(algo, exploit=exploit, blend=blend, target_interval=1, policy_updates_per_step=1.0)
     state, m1 = a.update(a.init(0), Batches(batch(updates=4), 0))
     state, m2 = a.update(state, Batches(batch(updates=4, seed=1), 4))
     metrics = m1 | m2
