@@ -27,7 +27,7 @@ def test_bac_network_by_hand() -> None:
     )
     normed = np.array([-1.0, 1.0]) * 2 / np.sqrt(4 + 1e-5)  # x = [1, 5]: mean 3, deviation 2
     first = np.tanh(normed * [1.0, 2.0] + [0.0, 0.5])
-    second = first + [0.0, -2.0]
+    second = first + np.array([0.0, -2.0])
     second = np.where(second > 0, second, np.exp(second) - 1)
     np.testing.assert_allclose(apply_mlp(params, jnp.array([[1.0, 5.0]]), "bac"), [[second.sum()]], rtol=1e-5)
 

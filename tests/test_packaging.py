@@ -38,10 +38,10 @@ def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> N
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
     subprocess.run(pip, check=True)
     code = (
-        "import beeline, beeline.cli; assert beeline.__file__.startswith({0!r}), beeline.__file__\n"
+        f"import beeline, beeline.cli; assert beeline.__file__.startswith({str(target)!r}), beeline.__file__\n"
         "from beeline.report import published; assert len(published.curves('dmc/walker-run')) > 3\n"
         "assert beeline.cli.main(['algos']) == 0"
-    ).format(str(target))
+    )
     environment = os.environ | {"PYTHONPATH": str(target)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
