@@ -291,21 +291,26 @@ def test_failures_have_reasons_stop_nothing_and_are_tried_again_when_asked(beeli
     assert f"beeline report {out}" in process.out
 
 
-def test_sigterm_leaves_checkpoints_and_says_how_to_go_on(beeline: Zygote, tmp_path: Path) -> None:
+def test_a_crash_hurts_one_run_and_sigterm_leaves_checkpoints(beeline: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "matrix"
-    run = out / "toys-Walk-v0" / "sac" / "seed0"
+    first, run = (out / "toys-Walk-v0" / "sac" / f"seed{seed}" for seed in (0, 1))
     process = beeline.start(*words(out, "sac", "toys:Walk-v0", seeds=2, steps=10**6, checkpoint_every=10**6), "--workers", 1)
     process.until(lambda: lines_in(out) > 4)
     second = beeline.start("bench", "--out", out)
     assert second.wait() == 2
     assert f"{out} is in use by process {process.pid}" in second.err
+    [worker] = workers_of(out)
+    assert len(os.sched_getaffinity(worker)) == 1
+    os.kill(worker, signal.SIGKILL)
+    process.until(lambda: (run / "metrics.csv").exists() and (run / "metrics.csv").read_bytes().count(b"\n") > 4)
+    assert "seed0: failed at step" in process.out and f"was ended by SIGKILL; see {log_path(first)}" in process.out
     process.signal(signal.SIGTERM)
     assert process.wait() == 143
     assert f"Go on with: beeline bench --out {out}" in process.err
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], status["reason"]) == ("stopped", "SIGTERM")
     assert sorted((run / "checkpoints").iterdir())[-1].name.endswith(str(status["step"]))
-    assert not (out / "toys-Walk-v0" / "sac" / "seed1").exists()
+    assert [bench_watch.look(out, each).state for each in bench_plan.recorded(out)] == ["stopped", "stopped"]
     process = beeline.start(*words(out, "sac", "toys:Walk-v0", seeds=2, steps=10**6))
     assert process.wait() == 2
     assert "toys-Walk-v0/sac/seed0: checkpoint_every was 1000000, now 30" in process.err
