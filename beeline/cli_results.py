@@ -1,4 +1,6 @@
-"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`, `paper`."""
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
+`diagnose`, `paper`.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +78,36 @@ def report(given: argparse.Namespace) -> int:
         reports.serve(given.runs[0], port=given.port, overlay=given.overlay)
         return 0
     print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export))
+    return 0
+
+
+def fill_diagnose(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline diagnose`."""
+    parser.add_argument("run", type=Path, nargs="+", help="run folders")
+    parser.add_argument("--pairs", type=int, default=1_000, help="least number of pairs with a Monte Carlo return [1000]")
+    parser.add_argument("--fit", type=int, default=5_000, metavar="STEPS", help="updates per fit of Δ; 0: no fits [5000]")
+    parser.add_argument("--bands", type=Path, metavar="FILE", help="draw recorded Q with bands over seeds instead, as .png")
+
+
+def diagnose(given: argparse.Namespace) -> int:
+    """Measure runs and print a small table of each, or draw Q over the seeds of several."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from beeline import diagnostics
+    from beeline.diagnostics.runs import table as lines
+
+    if given.bands:
+        print(diagnostics.draw_q_bands(given.run, given.bands))
+        return 0
+    for path in given.run:
+        result = diagnostics.diagnose_run(path, pairs=given.pairs, fit_steps=given.fit)
+        title = f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"
+        table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+        for line in lines(result):
+            table.add_row(*line)
+        Console().print(table)
+        print(f"numbers and figures: {path / 'diagnostics'}")
     return 0
 
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -48,6 +48,16 @@ class EvaluationEvent:
     evaluation: Evaluation
     best: bool
     trainer: Trainer
+
+
+class Diagnoser(Protocol):
+    """What is asked every `diagnose` steps; it reads state and replay, and has an environment and streams of its own."""
+
+    env: gymnasium.Env
+    columns: tuple[str, ...]
+
+    def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
+        """The values of its columns."""
 
 
 class Callback:
@@ -107,6 +117,7 @@ class Trainer:
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.diagnoser: Diagnoser | None = None
         self._clock = (time.perf_counter(), 0)
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
@@ -204,8 +215,13 @@ class Trainer:
         if self._due(self.config.eval_every):
             evaluated = self._evaluate()
             stop |= evaluated.pop("stop", False)
+        diagnosed: dict[str, float] = {}
+        if self.diagnoser is not None and self.config.diagnose and self._due(self.config.diagnose):
+            diagnosed = self.diagnoser(self.state, self.replay, self.progress.step)
         if evaluated or self._due(self.config.log_every):
-            self._write_row(evaluated)
+            self._write_row(evaluated | diagnosed)
+        elif diagnosed:  # a row of its own, which takes nothing from the rows that a run without diagnoses writes
+            self._record({"step": self.progress.step, "updates": self.progress.updates, **diagnosed, "time/wall": time.time()})
         if self._due(self.config.checkpoint_every):
             self.save()
         return not stop
@@ -251,6 +267,9 @@ class Trainer:
         row |= {name: float(value) for name, value in self.metrics.items()}
         row |= {"time/wall": time.time(), "time/steps_per_second": (self.progress.step - first_step) / max(now - began, 1e-9)}
         self._clock = (now, self.progress.step)
+        self._record(row)
+
+    def _record(self, row: dict[str, Any]) -> None:
         self.progress.rows += 1
         self.recorder.write(row)
         self.on_row(row)

@@ -17,6 +17,7 @@ class TrainConfig(Config):
     repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
     eval_every: int = option(5_000, "environment steps between evaluations", low=1)
     eval_episodes: int = option(10, "episodes per evaluation; 0: no evaluation", low=0)
+    diagnose: int | None = option(None, "environment steps between diagnoses of Q (docs/diagnostics.md); none: never", low=1)
     log_every: int = option(1_000, "environment steps between rows of the metrics table", low=1)
     checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
     keep_checkpoints: int = option(3, "checkpoints kept", low=1)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from beeline import agents, envs, files, runtime
-from beeline.agents.base import Spaces
+from beeline.agents.base import Agent, Spaces
 from beeline.agents.presets import preset_options
 from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.errors import CheckpointError, ConfigError, EnvError, RunFolderError
-from beeline.loop import Callback, Trainer
+from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.options import TrainConfig
 from beeline.policy import read_arrays
 from beeline.record import Recorder, import_wandb
@@ -148,14 +148,30 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
         import_wandb()
     lanes, evaluation = make_envs(env, eval_env, plan.train)
     agent = agents.get(plan.algo).build(plan.agent, spaces_of(lanes[0]))
+    diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], plan.train) if plan.train.diagnose else None
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
-    return Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+    trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+    trainer.diagnoser = diagnoser
+    return trainer
+
+
+def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None], config: TrainConfig) -> Diagnoser:
+    """The instruments, on an environment that nothing else steps."""
+    from beeline.diagnostics.monitor import Diagnoser
+
+    if is_instance(env):
+        raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
+    own = envs.make(env, repeat=config.repeat or 1)
+    if any(getattr(each, "env", each) is own.env for each in others):
+        raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
+    return Diagnoser(agent, own, config.seed)
 
 
 def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
     """Let a trainer write into a run folder."""
+    names = [*trainer.agent.metric_names, *(trainer.diagnoser.columns if trainer.diagnoser else ())]
     trainer.recorder = Recorder(
-        folder, trainer.agent.metric_names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
+        folder, names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )
     trainer.store = CheckpointStore(folder, plan.train.keep_checkpoints)
 
@@ -183,6 +199,8 @@ def closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
                 lane.close()
         if trainer.eval_env is not None and not is_instance(eval_env):
             trainer.eval_env.close()
+        if trainer.diagnoser is not None:
+            trainer.diagnoser.env.close()
 
 
 # --- run folders ------------------------------------------------------------------------------------------------------

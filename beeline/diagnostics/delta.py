@@ -1,0 +1,204 @@
+"""Δ(μ, π) = E_s[max_{a∼μ} Q^μ(s, a) − E_π Q^π(s, a)]: how much better the buffer's actions are than the policy's own.
+
+Two estimates. The proxy looks at the agent's own critics, with a V fitted to Q_min(s, a) of the buffer's actions: cheap
+enough for every diagnosis. The fitted estimate trains critics of its own from nothing, IQL's for Q^μ and fitted Q
+evaluation for Q^π, both without entropy. With an expectile below 1 both lean to the small side of the maximum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from beeline import operators, rng
+from beeline.agents.parts import gradient_step
+from beeline.networks import Params, apply_ensemble, apply_mlp, init_ensemble, init_mlp
+
+Sample = Callable[[Array, Array], Array]  # (key, obs [n, …]) -> actions [n, …] of the policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """The budget and the networks of a fit."""
+
+    steps: int = 5_000
+    batch: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    rate: float = 3e-4
+    tau: float = 0.005  # share of the critics that enters their targets at each step
+    samples: int = 10  # actions per state in E_π
+
+    @property
+    def optimiser(self) -> Any:
+        """Adam."""
+        return optax.adam(self.rate)
+
+
+PASSIVE = Fit(steps=400, rate=1e-3)
+PASSIVE_EXPECTILE = 0.7  # what BAC's own V has
+
+
+class Transitions(NamedTuple):
+    """Transitions of the buffer, `[n, …]`; `discount` is γ, or 0 at a true end. `replay.Batch` begins with the same."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_obs: Any
+
+
+def _value(params: Params, obs: Array) -> Array:
+    return apply_mlp(params, obs, "mlp")[..., 0]
+
+
+def _q(critic: Params, obs: Array, action: Array) -> Array:
+    return apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1), "mlp")[..., 0]
+
+
+def _descend(fit: Fit, loss: Callable[[Any], Array], params: Any, opt: Any) -> tuple[Any, Any]:
+    return gradient_step(fit.optimiser, jax.grad(loss)(params), opt, params)
+
+
+def _train(fit: Fit, key: Array, count: int, start: Any, step: Callable[[Any, Array, Array], Any]) -> Any:
+    """Run `step(state, rows, key)` over batches drawn uniformly with replacement, in one loop."""
+
+    def one(state: Any, number: Array) -> tuple[Any, None]:
+        rows = jax.random.randint(rng.fold(key, "diagnose/rows", number), (fit.batch,), 0, count)
+        return step(state, rows, rng.fold(key, "diagnose/step", number)), None
+
+    return jax.lax.scan(one, start, jnp.arange(fit.steps))[0]
+
+
+# --- the proxy --------------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames="fit")
+def _fit_value(key: Array, obs: Array, q: Array, expectile: Array, fit: Fit) -> Array:
+    params = init_mlp(rng.fold(key, "diagnose/init", 0), (obs.shape[-1], *fit.hidden, 1), "mlp", "xavier")
+
+    def step(state: Any, rows: Array, key: Array) -> Any:
+        def loss(params: Params) -> Array:
+            return jnp.mean(operators.expectile_value_loss(q[rows], _value(params, obs[rows]), expectile))
+
+        return _descend(fit, loss, *state)
+
+    params, _ = _train(fit, key, obs.shape[0], (params, fit.optimiser.init(params)), step)
+    return _value(params, obs)
+
+
+def fit_value(key: Array, obs: Any, q: Any, expectile: float = PASSIVE_EXPECTILE, fit: Fit = PASSIVE) -> np.ndarray:
+    """V(s) at `obs`, fitted passively to Q(s, a) of the buffer's actions by the expectile loss.
+
+    Q is brought to mean 0 and deviation 1 for the fit, which changes no expectile and makes the budget serve any scale.
+    """
+    q = np.asarray(q, np.float32)
+    centre, scale = float(np.mean(q)), max(float(np.std(q)), 1e-6)
+    return np.asarray(_fit_value(key, obs, (q - centre) / scale, jnp.float32(expectile), fit)) * scale + centre
+
+
+# --- the fitted estimate ----------------------------------------------------------------------------------------------
+
+
+class FittedDelta(NamedTuple):
+    """Δ̂ = mean V^μ − mean E_π Q^π, both sides, and Δ̂ / |mean E_π Q^π|."""
+
+    delta: float
+    normalised: float
+    buffer_value: float
+    policy_value: float
+
+
+def fit_in_sample(key: Array, data: Transitions, expectile: float, fit: Fit) -> tuple[Params, Params]:
+    """IQL without an actor: V towards the expectile of Q̄_min(s, a), then Q_i towards r + γ m V(s'). Returns (Q, V)."""
+    return _fit_in_sample(key, data, jnp.float32(expectile), fit)
+
+
+@functools.partial(jax.jit, static_argnames="fit")
+def _fit_in_sample(key: Array, data: Transitions, expectile: Array, fit: Fit) -> tuple[Params, Params]:
+    sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
+    critic = init_ensemble(rng.fold(key, "diagnose/init", 0), 2, sizes, "mlp", "xavier")
+    value = init_mlp(rng.fold(key, "diagnose/init", 1), (data.obs.shape[-1], *fit.hidden, 1), "mlp", "xavier")
+
+    def step(state: Any, rows: Array, key: Array) -> Any:
+        critic, critic_opt, target, value, value_opt = state
+        batch = jax.tree.map(lambda x: x[rows], data)
+        aim = jnp.min(_q(target, batch.obs, batch.action), axis=0)
+
+        def value_loss(params: Params) -> Array:
+            return jnp.mean(operators.expectile_value_loss(aim, _value(params, batch.obs), expectile))
+
+        value, value_opt = _descend(fit, value_loss, value, value_opt)
+        y = operators.bellman_target(batch.reward, batch.discount, _value(value, batch.next_obs))
+
+        def critic_loss(params: Params) -> Array:
+            return jnp.sum(jnp.mean(jnp.square(_q(params, batch.obs, batch.action) - y), axis=-1))
+
+        critic, critic_opt = _descend(fit, critic_loss, critic, critic_opt)
+        return critic, critic_opt, operators.polyak(target, critic, fit.tau), value, value_opt
+
+    start = (critic, fit.optimiser.init(critic), critic, value, fit.optimiser.init(value))
+    critic, _, _, value, _ = _train(fit, key, data.obs.shape[0], start, step)
+    return critic, value
+
+
+def fit_policy_q(key: Array, data: Transitions, policy: Sample, fit: Fit) -> Params:
+    """Fitted Q evaluation: Q_i towards r + γ m Q̄_min(s', a'), a' ~ π, without entropy."""
+
+    def run(key: Array, data: Transitions) -> Params:
+        sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
+        critic = init_ensemble(rng.fold(key, "diagnose/init", 2), 2, sizes, "mlp", "xavier")
+
+        def step(state: Any, rows: Array, key: Array) -> Any:
+            critic, opt, target = state
+            batch = jax.tree.map(lambda x: x[rows], data)
+            following = jnp.min(_q(target, batch.next_obs, policy(key, batch.next_obs)), axis=0)
+            y = operators.bellman_target(batch.reward, batch.discount, following)
+
+            def loss(params: Params) -> Array:
+                return jnp.sum(jnp.mean(jnp.square(_q(params, batch.obs, batch.action) - y), axis=-1))
+
+            critic, opt = _descend(fit, loss, critic, opt)
+            return critic, opt, operators.polyak(target, critic, fit.tau)
+
+        return _train(fit, key, data.obs.shape[0], (critic, fit.optimiser.init(critic), critic), step)[0]
+
+    return jax.jit(run)(key, data)
+
+
+def policy_value(key: Array, critic: Params, obs: Array, policy: Sample, samples: int) -> float:
+    """mean over states of E_π Q_min(s, a), the expectation over `samples` actions."""
+
+    def one(key: Array) -> Array:
+        return jnp.mean(jnp.min(_q(critic, obs, policy(key, obs)), axis=0))
+
+    keys = jax.vmap(lambda n: rng.fold(key, "diagnose/policy", n))(jnp.arange(samples))
+    return float(jnp.mean(jax.lax.map(one, keys)))
+
+
+def fitted_delta(
+    key: Array, data: Transitions, policy: Sample, expectiles: tuple[float, ...], fit: Fit, states: Any = None
+) -> dict[float, FittedDelta]:
+    """Δ̂ for each expectile, over `states` (those of the data where none are given).
+
+    Rewards are divided by their deviation for the fits and the values multiplied back: no fit depends on the task's units.
+    """
+    scale = max(float(np.std(data.reward)), 1e-6)
+    scaled = Transitions(*map(jnp.asarray, data[:5]))._replace(reward=jnp.asarray(data.reward) / scale)
+    obs = scaled.obs if states is None else jnp.asarray(states)
+    critic = fit_policy_q(key, scaled, policy, fit)
+    own = scale * policy_value(key, critic, obs, policy, fit.samples)
+    found = {}
+    for expectile in expectiles:
+        _, value = fit_in_sample(key, scaled, expectile, fit)
+        best = scale * float(jnp.mean(_value(value, obs)))
+        found[expectile] = FittedDelta(best - own, (best - own) / max(abs(own), 1e-6), best, own)
+    return found
