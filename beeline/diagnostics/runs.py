@@ -35,6 +35,14 @@ def crossings(rows: plots.Rows) -> dict[str, list[dict[str, Any]]]:
     return {name: [dataclasses.asdict(each) for each in sign_changes(*plots.series(rows, name))] for name in names}
 
 
+def relative(rows: plots.Rows) -> list[dict[str, float]]:
+    """Q_min and the return of every diagnosis over the largest |mean Q_MC| of them all, as in the paper's figure 2."""
+    largest = max((abs(row["diag/return"]) for row in rows), default=0.0) or 1.0
+    return [
+        {"step": row["step"], "q_min": row["diag/q_min"] / largest, "return": row["diag/return"] / largest} for row in rows
+    ]
+
+
 def diagnose_run(
     path: str | Path,
     *,
@@ -72,7 +80,7 @@ def diagnose_run(
         "algo": plan.algo, "env": plan.env, "seed": plan.train.seed, "step": checkpoint.step, "seconds": latest[COST],
         "latest": {name: value for name, value in latest.items() if name != COST},
         "fitted_delta": {str(expectile): found._asdict() for expectile, found in fitted.items()},
-        "fit_steps": fit_steps, "sign_changes": crossings(rows),
+        "fit_steps": fit_steps, "sign_changes": crossings(rows), "relative": relative(rows),
         "history": [{name: value for name, value in row.items() if name == "step" or name.startswith("diag/")} for row in rows],
     }  # fmt: skip
     out = folder.path / "diagnostics"

@@ -13,11 +13,11 @@ from conftest import arrays, same_run, small
 from toys import Walk
 
 import beeline as api
-from beeline import agents
+from beeline import agents, trees
 from beeline.agents.base import Spaces
 from beeline.cli import main
 from beeline.diagnostics import delta, diagnose_run, draw_q_bands, monitor, plots
-from beeline.diagnostics.runs import crossings
+from beeline.diagnostics.runs import crossings, relative
 from beeline.errors import ConfigError, EnvError, RunFolderError
 
 WALK = "toys:Walk-v0"
@@ -124,6 +124,31 @@ def test_figures_mark_what_they_should() -> None:
     bars = plots.delta_figure(rows, "t").axes[0].patches
     assert [to_hex(bar.get_facecolor()).upper() for bar in bars] == [plots.BLUE, plots.BLUE, plots.ORANGE]
     plots.delta_figure(rows[:1], "one diagnosis is drawn as well")
+
+
+def test_relative_values_by_hand() -> None:
+    rows = [{"step": 1, "diag/q_min": 6.0, "diag/return": 4.0}, {"step": 2, "diag/q_min": -2.0, "diag/return": -8.0}]
+    assert relative(rows) == [{"step": 1, "q_min": 0.75, "return": 0.5}, {"step": 2, "q_min": -0.25, "return": -1.0}]
+    assert relative([]) == []
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_a_diagnosis_fills_its_columns_and_changes_nothing(algo: str) -> None:
+    model = api.SAC if algo == "sac" else api.TD3
+    trainer = model(WALK, **small(algo, diagnose=15, num_envs=2, normalize_obs=True)).learn(60).trainer
+    assert trainer.diagnoser is not None
+    before = trees.to_arrays(trainer.state)
+    drawn = trainer.replay.sample(0, 7, 1, 8)
+    row = trainer.diagnoser(trainer.state, trainer.replay, 60)
+    assert tuple(row) == trainer.diagnoser.columns
+    assert trainer.recorder.rows[-1].keys() >= row.keys()
+    assert {name: trainer.recorder.rows[-1][name] for name in row if "time" not in name} == {
+        name: value for name, value in row.items() if "time" not in name
+    }
+    after = trees.to_arrays(trainer.state)
+    assert all(after[name].tobytes() == before[name].tobytes() for name in before)
+    for ours, theirs in zip(drawn[:5], trainer.replay.sample(0, 7, 1, 8)[:5]):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_mistakes_are_told(diagnosed: Path, tmp_path: Path) -> None:
