@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -39,8 +40,6 @@ Report = Callable[[str], None]
 
 def _quiet(message: str) -> None:
     """The default report: messages go through Python's warnings, so that they are seen once and can be filtered."""
-    import warnings
-
     warnings.warn(message, stacklevel=3)
 
 
@@ -200,15 +199,18 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
     """Film one episode; where no GL library is found, say which package brings one. Returns what happened."""
     from beeline.envs import rendering, video
 
-    backend, message = rendering.choose_backend()
-    if backend is None:
-        print(message)
-        return message
-    filmed = envs.make(env, repeat=repeat or 1, render=True)
-    try:
-        video.record_episode(filmed, act, path, seed)
-    finally:
-        filmed.close()
+    with warnings.catch_warnings():
+        # JAX warns of every fork; here it is followed at once by exec (the GL probe, ffmpeg), which is safe.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+        backend, message = rendering.choose_backend()
+        if backend is None:
+            print(message)
+            return message
+        filmed = envs.make(env, repeat=repeat or 1, render=True)
+        try:
+            video.record_episode(filmed, act, path, seed)
+        finally:
+            filmed.close()
     return str(path)
 
 
@@ -365,7 +367,7 @@ def load(
 
 
 def evaluate_run(
-    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int | None = None, env: Any = None
+    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
     path = Path(path)
@@ -373,14 +375,11 @@ def evaluate_run(
     task = env if env is not None else policy.meta["env"]
     if isinstance(task, str) and task.startswith(("instance:", "factory:")):
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
-    repeat = None
-    if path.is_dir():
-        repeat = RunFolder.open(path).plan().train.repeat
-    test_env = envs.make(task, repeat=repeat or 1)
+    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
     try:
         if spaces_of(test_env) != policy.agent.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
-        result = evaluate(policy.act, test_env, seed=1 if seed is None else seed, episodes=episodes)
+        result = evaluate(policy.act, test_env, seed=seed, episodes=episodes)
     finally:
         test_env.close()
     return result, policy

@@ -152,7 +152,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         parser.add_argument("run", type=Path, help="run folder or policy file")
         parser.add_argument("--episodes", type=_whole, default=10, help="episodes [10]")
         parser.add_argument("--best", action="store_true", help="the best evaluated policy instead of the latest")
-        parser.add_argument("--seed", type=_whole, default=None, help="seed of the episodes [1]")
+        parser.add_argument("--seed", type=_whole, default=1, help="seed of the episodes [1]")
         parser.add_argument("--env", help="another task with the same observations and actions")
         parser.add_argument("--video", action="store_true", help="film one episode into the run's videos/")
 
@@ -172,8 +172,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     if given.video:
         folder = given.run if given.run.is_dir() else given.run.parent
         name = f"eval-{'best' if given.best else 'latest'}-{policy.meta.get('step', 0)}.mp4"
-        repeat = api.RunFolder.open(given.run).plan().train.repeat if given.run.is_dir() else None
-        print(api.film(policy.act, given.env or policy.meta["env"], repeat, folder / "videos" / name, given.seed or 1))
+        task, path = given.env or policy.meta["env"], folder / "videos" / name
+        print(api.film(policy.act, task, policy.meta.get("repeat"), path, given.seed))
     return 0
 
 

@@ -303,7 +303,8 @@ class Trainer:
 
     def policy_meta(self, step: int, score: float | None = None) -> dict[str, Any]:
         """What a policy file of this run says of itself."""
-        return policies.describe(self.identity["algo"], self.identity["env"], self.agent, step=step, eval_return=score)
+        about = {"step": step, "eval_return": score, "repeat": self.config.repeat}
+        return policies.describe(self.identity["algo"], self.identity["env"], self.agent, **about)
 
     def _spaces(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self.agent.spaces)))

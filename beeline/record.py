@@ -95,7 +95,10 @@ class Recorder:
         if self._use_tensorboard and self.folder:
             from tensorboardX import SummaryWriter
 
-            self._events = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step, flush_secs=30)
+            # A file is named by the second: without a suffix, a run resumed within it would write over its own events.
+            own = f".{step}.{os.getpid()}"
+            folder = str(self.folder / "tensorboard")
+            self._events = SummaryWriter(folder, purge_step=step, flush_secs=30, filename_suffix=own)
         if self._use_wandb and self.folder:
             mode: Any = os.environ.get("WANDB_MODE", "offline")
             self._wandb = import_wandb().init(

@@ -148,3 +148,20 @@ def test_other_files_are_refused(model: Any, tmp_path: Path) -> None:
     path.write_bytes(buffer.getvalue())
     with pytest.raises(CheckpointError, match="not a policy file of format 1"):
         load_policy(path)
+
+
+def test_a_policy_file_knows_its_action_repeat(tmp_path: Path) -> None:
+    """Evaluated from its file alone, a policy decides as often as it was trained to."""
+    model = beeline.SAC("gym/Pendulum-v1", repeat=4, **small("sac"))
+    path = model.policy.save(tmp_path / "policy.npz")
+    result, _ = beeline.evaluate_run(path, episodes=1)
+    assert result.lengths == [200]  # 50 decisions of 4 steps; without the repeat, 200 decisions of 1
+    assert load_policy(path).meta["repeat"] == 4
+    calls = []
+    policy = load_policy(path)
+    from beeline import envs
+    from beeline.evaluate import evaluate
+
+    env = envs.make("gym/Pendulum-v1", repeat=policy.meta["repeat"])
+    evaluate(lambda obs: calls.append(1) or policy.act(obs), env, seed=1, episodes=1)  # type: ignore[func-returns-value]
+    assert len(calls) == 50

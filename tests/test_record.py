@@ -163,3 +163,13 @@ def test_curves(success: Any, tmp_path: Path) -> None:
     draw_curve([row, row | {"step": 5}], tmp_path / "c.png", "title")
     assert (tmp_path / "c.png").stat().st_size > 5_000
     assert [path.name for path in tmp_path.iterdir()] == ["c.png"]
+
+
+def test_a_run_resumed_within_the_same_second_keeps_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_000_000.0)
+    for step in (0, 10):
+        recorder = Recorder(tmp_path, ["alpha"], tensorboard=True, wandb=False, config={})
+        recorder.open(step)
+        recorder.write({"step": step, "alpha": 0.5})
+        recorder.close()
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
