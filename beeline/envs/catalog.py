@@ -49,7 +49,8 @@ def render_table(lines: list[Row]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in lines[0].columns if lines else ():
         number = heading in ("observations", "actions", "tasks")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=heading in ("task", "suite"))
+        alone = heading in ("task", "suite")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=alone, overflow="fold")
     for line in lines:
         table.add_row(*line.columns.values())
     return table
