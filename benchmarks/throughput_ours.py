@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beeline.replay import Replay
 
 TASK = "gym/Walker2d-v5"
-WARM = 60  # updates before the first segment
+WARM = 25  # updates before the first segment
 BLOCK = 10  # updates between two looks at the clock
 PACKAGES = ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco")
 

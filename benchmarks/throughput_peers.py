@@ -12,7 +12,7 @@ from typing import Any
 
 from throughput_link import Pacer, Parent
 
-WARM = 60  # updates before the first segment
+WARM = 25  # updates before the first segment
 PACKAGES = ("stable-baselines3", "sbx-rl", "torch", "jax", "jaxlib", "numpy", "gymnasium", "mujoco")
 
 
