@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import arrays, same_run, small, table
 from toys import Walk
+from whole_runs import arrays, same_run, small, table
 
 import beeline
 from beeline.errors import CheckpointError, ConfigError, EnvError

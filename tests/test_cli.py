@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import flags, same_run, small
+from whole_runs import flags, same_run, small
 
 from beeline import agents
 from beeline.cli import COMMANDS, main

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import same_run, small, table
 from toys import Walk
+from whole_runs import same_run, small, table
 
 import beeline
 from beeline import files

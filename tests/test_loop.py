@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small
 from toys import LIMIT, Walk
+from whole_runs import small
 
 import beeline
 from beeline import rng

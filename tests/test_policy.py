@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small
 from toys import Goal, Walk
+from whole_runs import small
 
 import beeline
 from beeline.errors import CheckpointError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small
+from whole_runs import small
 
 import beeline
 from beeline import files

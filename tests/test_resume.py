@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Process, Zygote, flags, same_run, small, table
+from whole_runs import Process, Zygote, flags, same_run, small, table
 
 import beeline as api  # `beeline` is the fixture that runs the command
 

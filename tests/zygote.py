@@ -1,4 +1,4 @@
-"""Forks a child per `beeline` command; see conftest.Zygote. JAX is imported here but must not have started."""
+"""Forks a child per `beeline` command; see whole_runs.Zygote. JAX is imported here but must not have started."""
 
 from __future__ import annotations
 

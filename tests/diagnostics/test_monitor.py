@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import arrays, same_run, small
 from toys import Walk
+from whole_runs import arrays, same_run, small
 
 import beeline as api
 from beeline import agents, trees

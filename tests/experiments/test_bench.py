@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Process, Zygote, flags, same_run, small
+from whole_runs import Process, Zygote, flags, same_run, small
 
 import beeline as api
 from beeline.errors import BeelineError, ConfigError, RunFolderError
