@@ -62,11 +62,9 @@ def greedy(agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
 def flatten(obs: Any) -> np.ndarray:
     """An observation as the agent sees it: dicts of goal envs in the documented order, float32."""
     if isinstance(obs, Mapping):
-        from beeline.envs.adapter import GOAL_KEYS
+        from beeline.envs.adapter import key_order
 
-        first = [key for key in GOAL_KEYS if key in obs] if "observation" in obs else []
-        keys = first + sorted(key for key in obs if key not in first)
-        return np.concatenate([np.asarray(obs[key], np.float32) for key in keys], axis=-1)
+        return np.concatenate([np.asarray(obs[key], np.float32) for key in key_order(obs)], axis=-1)
     return np.asarray(obs, np.float32)
 
 

@@ -5,7 +5,7 @@ One class instead of a tower of wrappers, because the tower costs more than the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
@@ -127,6 +127,12 @@ def rescaler(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], np.nda
     return lambda action: clip(action * half + middle, low, high).astype(dtype, copy=False)
 
 
+def key_order(keys: Collection[str]) -> list[str]:
+    """The order in which a Dict observation is flattened: GOAL_KEYS first if it has an "observation", then the alphabet."""
+    first = [key for key in GOAL_KEYS if key in keys] if "observation" in keys else []
+    return first + sorted(key for key in keys if key not in first)
+
+
 def flattener(env_id: str, space: gymnasium.Space, fresh: bool) -> tuple[Callable[[Any], np.ndarray] | None, int]:
     """Return the function that makes a flat float32 observation, and its length.
 
@@ -134,8 +140,7 @@ def flattener(env_id: str, space: gymnasium.Space, fresh: bool) -> tuple[Callabl
     makes a new float32 array for every observation already (`fresh`), there is nothing to do.
     """
     if isinstance(space, gymnasium.spaces.Dict):
-        first = [key for key in GOAL_KEYS if key in space.spaces] if "observation" in space.spaces else []
-        keys = first + sorted(key for key in space.spaces if key not in first)
+        keys = key_order(space.spaces)
         size = sum(_length(env_id, f"observation {key!r}", space.spaces[key]) for key in keys)
         return lambda obs: np.concatenate([obs[key] for key in keys], dtype=np.float32), size
     size = _length(env_id, "observation", space)
