@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,6 +152,15 @@ def write_atomic(path: Path, data: bytes | memoryview) -> str:
             temporary.unlink(missing_ok=True)
         raise
     return digest
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; empty where the file is missing, damaged or half-written."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray]) -> Written:

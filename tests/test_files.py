@@ -160,3 +160,11 @@ def test_hostile_containers_are_refused() -> None:
     ]:
         with pytest.raises(ValueError):
             files.read_npz(data)
+
+
+def test_json_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    assert files.read_json(path) == {}
+    for text, found in (('{"step": 3}', {"step": 3}), ('{"step":', {}), ("[1]", {})):
+        path.write_text(text)
+        assert files.read_json(path) == found

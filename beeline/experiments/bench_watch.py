@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import sys
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from beeline import files
 from beeline.experiments.bench_plan import BenchRun
 from beeline.experiments.bench_worker import failure_path
 from beeline.record import read_metrics
@@ -33,14 +33,6 @@ class View:
     reason: str = ""
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def rate(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Environment steps per second over the last rows: Σ steps / Σ seconds; None where nothing was measured."""
     steps = seconds = 0.0
@@ -55,7 +47,7 @@ def rate(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def look(out: Path, run: BenchRun) -> View:
     """Read a run's folder: finished, failed (with its reason), stopped (begun, to go on) or waiting."""
     folder = out / run.folder
-    status = _read(folder / "status.json")
+    status = files.read_json(folder / "status.json")
     try:
         rows = read_metrics(folder / "metrics.csv")
     except (OSError, ValueError):
@@ -66,7 +58,7 @@ def look(out: Path, run: BenchRun) -> View:
     if status.get("state") == "finished" and status.get("step", 0) >= run.steps:
         return dataclasses.replace(found, state="finished", step=status["step"])
     if failure_path(folder).exists():
-        reason = str(_read(failure_path(folder)).get("reason", "unknown"))
+        reason = str(files.read_json(failure_path(folder)).get("reason", "unknown"))
         return dataclasses.replace(found, state="failed", reason=reason)
     return dataclasses.replace(found, state="stopped") if (folder / "config.json").exists() else found
 

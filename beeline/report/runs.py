@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beeline import files
 from beeline.errors import RunFolderError
 from beeline.report.normalise import parts
 
@@ -97,14 +98,6 @@ class Run:
         return sorted((self.path / "videos").glob("*.mp4"), key=lambda path: (path.stat().st_mtime, path.name))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _number(text: str) -> float:
     try:
         return float(text) if text else np.nan
@@ -129,11 +122,11 @@ def read_metrics(path: Path) -> dict[str, NDArray[np.float64]]:
 
 def read_run(path: Path) -> Run:
     """Read one run folder; only a config is required."""
-    config = _read_json(path / "config.json")
+    config = files.read_json(path / "config.json")
     if not config:
         raise RunFolderError(f"{path} is not a run folder: it has no readable config.json.")
     columns = read_metrics(path / "metrics.csv")
-    status = _read_json(path / "status.json")
+    status = files.read_json(path / "status.json")
     written = columns.get("step", np.empty(0))
     last = int(np.nanmax(written)) if np.isfinite(written).any() else 0
     step = status.get("step")
