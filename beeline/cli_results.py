@@ -7,7 +7,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-ILLUSTRATIONS = ("gridworld", "random-walk")
+from beeline.errors import ConfigError
+
+# The studies of the paper, and the options that each has besides --out.
+STUDIES: dict[str, tuple[str, ...]] = {
+    "gridworld": ("seeds", "quick"),
+    "random-walk": (),
+    "underestimation": ("seeds", "task", "steps", "algos", "workers", "draw"),
+}
 
 
 def fill_bench(parser: argparse.ArgumentParser) -> None:
@@ -113,23 +120,47 @@ def diagnose(given: argparse.Namespace) -> int:
 
 def fill_paper(parser: argparse.ArgumentParser) -> None:
     """Options of `beeline paper`."""
-    parser.add_argument("study", choices=ILLUSTRATIONS, help="which illustration of the paper")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of figure and tables [runs/paper-<study>]")
-    parser.add_argument("--seeds", type=int, default=30, help="seeds of the grid world [30]")
-    parser.add_argument("--quick", action="store_true", help="grid world: the paper's panels without the sweep")
+    from beeline.experiments import underestimation
+
+    parser.add_argument("study", choices=STUDIES, help="which study of the paper")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of figures and tables [runs/paper-<study>]")
+    parser.add_argument("--seeds", metavar="N", help="seeds of gridworld [30] or underestimation [2]")
+    parser.add_argument("--quick", action="store_true", help="gridworld: the paper's panels without the sweep")
+    group = parser.add_argument_group("options of underestimation (what is not given is as in --out, if a study is there)")
+    group.add_argument("--task", help=f"the task that all are trained on [{underestimation.TASK}]")
+    group.add_argument("--steps", metavar="N", help=f"environment steps of every run [{underestimation.STEPS}]")
+    group.add_argument("--algos", metavar="A,B", help="some of the variants, such as sac,sac-single,bac [all]")
+    group.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    group.add_argument("--draw", action="store_true", help="train nothing; draw what is there")
 
 
 def paper(given: argparse.Namespace) -> int:
-    """Make figure and numbers of one of the paper's illustrations."""
+    """Make figures and numbers of one of the paper's studies."""
+    options = {name: value for name, value in vars(given).items() if name not in ("study", "out") and value not in (None, False)}
+    for name in options:
+        if name not in STUDIES[given.study]:
+            owners = " and ".join(study for study, names in STUDIES.items() if name in names)
+            raise ConfigError(f"--{name} is no option of {given.study}; it is one of {owners}.")
     out = given.out or Path("runs") / f"paper-{given.study}"
+    code = 0
     if given.study == "gridworld":
         from beeline.experiments import gridworld
 
-        gridworld.run(out, seeds=given.seeds, quick=given.quick)
-    else:
+        gridworld.run(out, seeds=_count(given.seeds or "30"), quick=given.quick)
+    elif given.study == "random-walk":
         from beeline.experiments import random_walk
 
         random_walk.run(out)
-    print(f"figure and tables: {out}")
-    return 0
+    else:
+        from beeline.experiments import underestimation
 
+        options["only_draw"] = options.pop("draw", False)
+        code = underestimation.run(out, **options)
+    print(f"figures and tables: {out}")
+    return code
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"seeds = {text!r} is no number of seeds; allowed: >= 1.")
+    return int(text)

@@ -16,6 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 # Okabe and Ito's palette, told apart with any colour vision.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#555555"
+DELTA_COLOURS = {BLUE: "the buffer's actions are better", ORANGE: "the policy's own are better"}
 LINES = (BLUE, "#D55E00", GREEN, PURPLE, "#56B4E9", "#F0E442", "#000000")
 
 
@@ -35,9 +36,14 @@ def _figure(height: float, panels: int) -> tuple[Any, Any]:
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.grid(alpha=0.25, lw=0.5)
-    axes[-1].set_xlabel("environment steps")
-    axes[-1].xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if x else "0")
+    show_steps(axes[-1])
     return figure, axes
+
+
+def show_steps(axes: Any) -> None:
+    """Label the horizontal axis with environment steps, short ones: 20k, 1M."""
+    axes.set_xlabel("environment steps")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if x else "0")
 
 
 def save_png(figure: Any, path: Path) -> Path:
@@ -89,18 +95,22 @@ def bias_figure(rows: Rows, title: str) -> Any:
 def delta_figure(rows: Rows, title: str) -> Any:
     """Δ(μ, π) of every diagnosis as a bar: blue where the buffer's actions are better, orange where the policy's are."""
     figure, (axes,) = _figure(3.2, 1)
-    steps, found = series(rows, "diag/delta")
-    gaps = np.diff(steps)
-    width = 0.7 * float(np.min(gaps[gaps > 0])) if (gaps > 0).any() else 0.1 * max(steps[0], 1.0)
-    axes.bar(steps, found, width, color=[BLUE if value >= 0 else ORANGE for value in found])
-    axes.axhline(0.0, color="black", lw=0.8)
+    delta_bars(axes, *series(rows, "diag/delta"))
     axes.set_ylabel(r"$\Delta(\mu, \pi)$")
     axes.set_title(title, loc="left", fontsize=10)
-    names = {BLUE: "the buffer's actions are better", ORANGE: "the policy's own are better"}
     from matplotlib.patches import Patch
 
-    axes.legend(handles=[Patch(color=colour, label=label) for colour, label in names.items()], frameon=False, fontsize=8)
+    handles = [Patch(color=colour, label=label) for colour, label in DELTA_COLOURS.items()]
+    axes.legend(handles=handles, frameon=False, fontsize=8)
     return figure
+
+
+def delta_bars(axes: Any, steps: Any, values: Any) -> None:
+    """One bar per diagnosis, coloured by its sign."""
+    gaps = np.diff(steps)
+    width = 0.7 * float(np.min(gaps[gaps > 0])) if (gaps > 0).any() else 0.1 * max(steps[0], 1.0)
+    axes.bar(steps, values, width, color=[BLUE if value >= 0 else ORANGE for value in values])
+    axes.axhline(0.0, color="black", lw=0.8)
 
 
 def band(runs: Sequence[Rows], name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

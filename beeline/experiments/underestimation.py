@@ -1,0 +1,275 @@
+"""`beeline paper underestimation`: does Q fall below the policy's returns late in training, and does BEE lessen it?
+
+SAC, BAC, TD3 and BEE-TD3, each with two critics and with one, are trained as a matrix of diagnosed runs; figures and tables
+are read off what the runs recorded (docs/diagnostics.md says what the columns are).
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beeline.errors import ConfigError, RunFolderError
+from beeline.experiments import bench, bench_plan, bench_watch, output
+from beeline.experiments.bench_plan import BenchRun
+
+NAME = "underestimation"
+TASK, STEPS, SEEDS = "dmc/cheetah-run?repeat=4", 100_000, 2
+DISCOUNT = 0.99  # per environment step: a decision that repeats its action is discounted by a power of it
+LATE = 2 / 3  # the share of the steps after which training is called late
+
+# BAC has another network than SAC and slower targets. With λ = 0 it is SAC with these, so BEE alone is BAC against that.
+BASES: dict[str, dict[str, Any]] = {
+    "sac": {"algo": "sac"},
+    "bac": {"algo": "bac"},
+    "bac-lam0": {"algo": "bac", "lam": 0.0},
+    "td3": {"algo": "td3"},
+    "bee-td3": {"algo": "bee-td3"},
+}
+SINGLE = "-single"
+VARIANTS = BASES | {name + SINGLE: {**own, "double_q": False} for name, own in BASES.items()}
+PAIRS = (("sac", "bac"), ("bac-lam0", "bac"), ("td3", "bee-td3"))  # an operator without and with its exploit part
+
+GAPS = ("gap_min", "gap_mean", "soft_gap_min", "soft_gap_mean")
+OPTIONS: dict[str, Any] = {"diagnose": 5_000, "eval_every": 10_000, "tensorboard": False}
+
+Row = dict[str, Any]
+
+
+# --- the matrix -------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    out: Path, *, task: str | None = None, steps: int | str | None = None, seeds: int | str | None = None,
+    algos: str | None = None, options: Mapping[str, Any] | None = None,
+) -> list[BenchRun]:  # fmt: skip
+    """The runs of the study in `out`. What is not given is as recorded there, or the default where nothing is."""
+    old = bench_plan.recorded(out)
+    if old and not all(run.variant in VARIANTS for run in old):
+        raise RunFolderError(f"{out} holds a matrix that is none of this study. Choose another folder with --out.")
+    if old and options is None and task is steps is seeds is algos is None:
+        return old
+    chosen = bench_plan.names(algos, "algos") if algos is not None else list(dict.fromkeys(run.variant for run in old))
+    for name in chosen:
+        if name not in VARIANTS:
+            near = difflib.get_close_matches(name, VARIANTS, n=2, cutoff=0.5)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"unknown variant {name!r}.{hint} The study has {', '.join(VARIANTS)}.")
+    task = task or (old[0].task if old else TASK)
+    return bench_plan.expand(
+        {
+            "algos": chosen or list(VARIANTS),
+            "variant": VARIANTS,
+            "tasks": [task],
+            "steps": steps or (old[0].steps if old else STEPS),
+            "seeds": seeds or (list(dict.fromkeys(run.seed for run in old)) if old else SEEDS),
+            "options": OPTIONS | {"gamma": discount(task)} | dict(options or {}),
+        }
+    )
+
+
+def discount(task: str) -> float:
+    """`.99` per environment step, so per decision to the power of the task's action repeat.
+
+    With .99 per decision, most returns of a task with repeats would be cut off by its time limit before they are complete.
+    """
+    from beeline.envs import ids
+
+    return round(DISCOUNT ** ids.split(task)[2].repeat, 4)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def late(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Mean of a column over the diagnoses of the last third of the steps; None where there is none."""
+    last = max((row["step"] for row in rows), default=0)
+    return _mean([row for row in rows if row["step"] > LATE * last], name)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    found = [float(row[name]) for row in rows if row.get(name) is not None]
+    return round(float(np.mean(found)), 4) if found else None
+
+
+def to_under(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
+    """The step of the first change from over- to underestimation, and of that after which it stays so to the end.
+
+    Both are None where there is none: always over, always under, or, for the second, over at the end.
+    """
+    from beeline.diagnostics.bias import sign_changes
+    from beeline.diagnostics.plots import series
+
+    changes = sign_changes(*series(rows, name))
+    first = next((change.step for change in changes if change.to_under), None)
+    stays = changes[-1].step if changes and changes[-1].to_under else None
+    return tuple(None if step is None else round(step, 1) for step in (first, stays))  # type: ignore[return-value]
+
+
+def measure(rows: Sequence[Mapping[str, Any]]) -> Row:
+    """What the table says of a run, from its metrics: final return, sign changes, late gaps, Δ, and better actions."""
+    diagnoses = [row for row in rows if row.get("diag/q_min") is not None]
+    scores = [row["eval/return"] for row in rows if row.get("eval/return") is not None]
+    found: Row = {
+        "step": int(diagnoses[-1]["step"]) if diagnoses else 0,
+        "return": round(scores[-1], 2) if scores else None,
+    }
+    for gap in GAPS:
+        first, stays = to_under(diagnoses, f"diag/{gap}")
+        found |= {f"{gap}_under": first, f"{gap}_under_stays": stays}
+        found |= {f"{gap}_late": late(diagnoses, f"diag/{gap}"), f"{gap}_late_norm": late(diagnoses, f"diag/{gap}_norm")}
+    deltas = [row["diag/delta"] for row in diagnoses if row.get("diag/delta") is not None]
+    found |= {name: _mean(diagnoses, f"diag/{name}") for name in ("delta", "delta_norm", "better")}
+    found |= {f"{name}_late": late(diagnoses, f"diag/{name}") for name in ("delta", "delta_norm", "better")}
+    return found | {"delta_positive": round(float(np.mean(np.array(deltas) > 0)), 4) if deltas else None}
+
+
+def summarise(rows: Sequence[Row]) -> list[Row]:
+    """One row per variant: mean and sample deviation over seeds of every number, and over how many seeds it is."""
+    found = []
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        own = [row for row in rows if row["variant"] == variant]
+        line: Row = {"variant": variant, "algo": own[0]["algo"], "double_q": own[0]["double_q"], "seeds": len(own)}
+        for name in [name for name in own[0] if name not in (*line, "seed")]:
+            values = [row[name] for row in own if row[name] is not None]
+            line[name] = round(float(np.mean(values)), 4) if values else None
+            line[f"{name}_std"] = round(float(np.std(values, ddof=1)), 4) if len(values) > 1 else None
+            if "_under" in name:
+                line[f"{name}_seeds"] = len(values)  # not every run changes its sign
+        found.append(line)
+    return found
+
+
+def compare(rows: Sequence[Row]) -> list[Row]:
+    """The late normalised gap without and with the exploit part, over the seeds that both have.
+
+    `difference` is with − without; `lessened` counts the seeds whose gap without was below zero and is nearer to it with.
+    """
+    table = {(row["variant"], row["seed"]): row for row in rows}
+    found = []
+    for ending in ("", SINGLE):
+        for base, bee in PAIRS:
+            for gap in GAPS:
+                name = f"{gap}_late_norm"
+                seeds = [seed for variant, seed in table if variant == base + ending and (bee + ending, seed) in table]
+                pairs = [(table[base + ending, seed][name], table[bee + ending, seed][name]) for seed in seeds]
+                both = np.array([pair for pair in pairs if None not in pair], float)
+                if not len(both):
+                    continue
+                gain = both[:, 1] - both[:, 0]
+                found.append(
+                    {
+                        "without": base + ending,
+                        "with": bee + ending,
+                        "gap": gap,
+                        "seeds": len(both),
+                        "late_without": round(float(both[:, 0].mean()), 4),
+                        "late_with": round(float(both[:, 1].mean()), 4),
+                        "difference": round(float(gain.mean()), 4),
+                        "difference_std": round(float(gain.std(ddof=1)), 4) if len(gain) > 1 else None,
+                        "under_without": int(np.sum(both[:, 0] < 0)),
+                        "lessened": int(np.sum((both[:, 0] < 0) & (np.abs(both[:, 1]) < np.abs(both[:, 0])))),
+                    }
+                )
+    return found
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def read(out: Path, runs: Sequence[BenchRun]) -> list[tuple[BenchRun, list[Row]]]:
+    """The runs that have a diagnosis, finished or not, with their metrics."""
+    from beeline.record import read_metrics
+
+    found = []
+    for run in runs:
+        table = out / run.folder / "metrics.csv"
+        rows = read_metrics(table) if table.is_file() else []
+        if any(row.get("diag/q_min") is not None for row in rows):
+            found.append((run, rows))
+    return found
+
+
+def draw(out: Path, runs: Sequence[BenchRun]) -> dict[str, Any]:
+    """Write underestimation.{json,csv}, -variants.csv, -comparisons.csv, -bias.{png,svg} and -delta.{png,svg}; the tables."""
+    from beeline.experiments import underestimation_figure as figures
+
+    found = read(out, runs)
+    if not found:
+        raise RunFolderError(f"no run in {out} has a diagnosis yet: train first, without --draw.")
+    rows = [
+        {"variant": run.variant, "algo": run.algo, "double_q": not run.variant.endswith(SINGLE), "seed": run.seed, **measure(own)}
+        for run, own in found
+    ]
+    task, gamma = found[0][0].task, found[0][0].options.get("gamma")
+    result: dict[str, Any] = {
+        "task": task,
+        "gamma": gamma,
+        "steps": runs[0].steps,
+        "runs": len(runs),
+        "finished": sum(bench_watch.look(out, run).state == "finished" for run in runs),
+        "rows": rows,
+        "variants": summarise(rows),
+        "comparisons": compare(rows),
+    }
+    output.save_json(out, NAME, result)
+    output.save_csv(out, NAME, rows)
+    output.save_csv(out, f"{NAME}-variants", result["variants"])
+    if result["comparisons"]:
+        output.save_csv(out, f"{NAME}-comparisons", result["comparisons"])
+    by_variant: dict[str, list[list[Row]]] = {}
+    for run, own in found:
+        by_variant.setdefault(run.variant, []).append(own)
+    output.save_figure(out, f"{NAME}-bias", figures.draw_bias(by_variant, task))
+    output.save_figure(out, f"{NAME}-delta", figures.draw_delta(by_variant, task))
+    return result
+
+
+def run(
+    out: Path, *, task: str | None = None, steps: int | str | None = None, seeds: int | str | None = None,
+    algos: str | None = None, workers: int | None = None, only_draw: bool = False, options: Mapping[str, Any] | None = None,
+) -> int:  # fmt: skip
+    """Train what is missing of the study in `out`, then write its tables and figures; the exit code.
+
+    `only_draw` trains nothing and draws what is there, of the chosen `algos` alone if any are given.
+    """
+    code = 0
+    if only_draw:
+        runs = bench_plan.recorded(out)
+        if not runs:
+            raise RunFolderError(f"there is no study in {out} to draw: train first, without --draw.")
+        chosen = bench_plan.names(algos, "algos") if algos is not None else VARIANTS
+        runs = [run for run in runs if run.variant in chosen]
+    else:
+        runs = plan(out, task=task, steps=steps, seeds=seeds, algos=algos, options=options)
+        code = bench.run(out, runs, workers=workers)
+        if code > 128:
+            print(f"then draw with: beeline paper {NAME} --out {out}, which also goes on with the runs", file=sys.stderr)
+            return code
+    result = draw(out, runs)
+    print(f"{result['finished']} of {result['runs']} runs are finished; late gaps of Q on {result['task']}, normalised:")
+    print(output.as_text([_shown(row) for row in result["variants"]]))
+    return code
+
+
+def _shown(row: Row) -> Row:
+    """The columns for the terminal: gaps are normalised and late, with their deviation over seeds."""
+
+    def cell(name: str, digits: int) -> str:
+        value, spread = row[name], row[f"{name}_std"]
+        return "–" if value is None else f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+    return {
+        "variant": row["variant"],
+        "seeds": row["seeds"],
+        "return": cell("return", 0),
+        "late gap": cell("gap_min_late_norm", 3),
+        "with entropy": cell("soft_gap_min_late_norm", 3),
+        "Δ": cell("delta_norm", 3),
+        "better": cell("better", 2),
+    }
