@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from beeline.diagnostics.bias import sign_changes
 from beeline.diagnostics.plots import DELTA_COLOURS, Rows, band, delta_bars, series, show_steps
@@ -42,34 +43,33 @@ def draw_bias(runs: Runs, task: str) -> Figure:
     grid = figure.subplots(len(endings), len(columns), sharex=True, sharey=True, squeeze=False)
     for line, ending in zip(grid, endings):
         line[0].set_ylabel(f"{CRITICS[ending]}\n(Q − return) / |return|", fontsize=9)
-        for axes, (column, names, title) in zip(line, columns):
+        for axes, (column, names, _) in zip(line, columns):
             axes.axhline(0.0, color="black", lw=0.8)
             for name in names:
                 if name + ending in runs:
                     _gap(axes, runs[name + ending], column, *STYLES[name])
-            if line is grid[0]:
-                axes.set_title(title, fontsize=9)
-            if line is grid[-1]:
-                show_steps(axes)
             _dress(axes)
-    for axes in grid[:, 0]:
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, -0.05), max(high, 0.05))
+    for top, bottom, (_, _, title) in zip(grid[0], grid[-1], columns):
+        top.set_title(title, fontsize=9)
+        show_steps(bottom)
     present = [name for name in LABELS if any(name + ending in runs for ending in CRITICS)]
     handles = [Line2D([], [], color=STYLES[name][0], ls=STYLES[name][1], label=LABELS[name]) for name in present]
-    marks = {"v": "becomes underestimation", "^": "becomes overestimation"}
+    marks = {"v": "becomes underestimation (dotted: for good)", "^": "becomes overestimation"}
     handles += [Line2D([], [], color="#333333", ls="none", marker=marker, label=text) for marker, text in marks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(columns) == 3 else 2, frameon=False, fontsize=8)
     figure.suptitle(f"Bias of Q on {task}{_seeds(runs)}", fontsize=10)
     return figure
 
 
 def _gap(axes: Axes, runs: Sequence[Rows], column: str, colour: str, style: str) -> None:
-    """One variant: its mean, its band, and the last change to underestimation as a line down to the axis."""
+    """One variant: its mean, its band, the changes of sign, and a line where underestimation begins that stays."""
     steps, mean, spread = band(runs, column)
     axes.plot(steps, mean, style, color=colour, lw=1.6)
     axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.16, lw=0)
-    for change in sign_changes(list(steps), list(mean)):
+    changes = sign_changes(list(steps), list(mean))
+    if changes and changes[-1].to_under:
+        axes.axvline(changes[-1].step, color=colour, lw=1.0, ls=":")
+    for change in changes:
         axes.plot([change.step], [0.0], "v" if change.to_under else "^", color=colour, ms=6, mec="white", mew=0.6, zorder=4)
 
 
@@ -88,11 +88,10 @@ def draw_delta(runs: Runs, task: str) -> Figure:
                 delta_bars(axes, steps, mean)
                 for rows in own:
                     axes.plot(*series(rows, "diag/delta_norm"), ".", color="#333333", ms=2)
-            if line is grid[0]:
-                axes.set_title(LABELS[name], fontsize=9)
-            if line is grid[-1]:
-                show_steps(axes)
             _dress(axes)
+    for top, bottom, name in zip(grid[0], grid[-1], names):
+        top.set_title(LABELS[name], fontsize=9)
+        show_steps(bottom)
     handles: list[Any] = [Line2D([], [], color=colour, lw=6, label=text) for colour, text in DELTA_COLOURS.items()]
     handles.append(Line2D([], [], color="#333333", ls="none", marker=".", label="single seeds"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
@@ -101,6 +100,7 @@ def draw_delta(runs: Runs, task: str) -> Figure:
 
 
 def _dress(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
     axes.tick_params(labelsize=8)

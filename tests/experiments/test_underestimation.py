@@ -141,6 +141,8 @@ def test_the_bias_figure_marks_where_the_mean_over_seeds_changes_its_sign() -> N
     marks = [[line for line in axes.lines if line.get_marker() == "v"] for axes in grid]
     assert [len(found) for found in marks] == [1, 1, 0, 0, 0, 0]
     assert marks[0][0].get_xdata()[0] == pytest.approx(50.0)  # 30 + 30 * 3 / 4.5
+    assert [axes.get_title()[:12] for axes in grid] == ["SAC: against", "SAC: against", "TD3: against", "", "", ""]
+    assert grid[3].get_xlabel() == "environment steps" and grid[3].xaxis.get_major_formatter()(20_000, 0) == "20k"
     assert [bool(axes.collections) for axes in grid] == [True, True, False, False, False, True]  # bands
 
 
@@ -153,6 +155,7 @@ def test_the_delta_figure_has_blue_bars_above_and_orange_below() -> None:
     runs = {"sac": [metrics([0.0, 0.0], delta_norm=[-1.0, 3.0]), metrics([0.0, 0.0], delta_norm=[-2.0, 1.0])]}
     [axes] = underestimation_figure.draw_delta(runs, "a task").axes
     bars = [(bar.get_height(), to_hex(bar.get_facecolor()).upper()) for bar in axes.patches]
+    assert axes.get_title() == "SAC" and axes.get_xlabel() == "environment steps"
     assert bars == [(-1.5, ORANGE), (2.0, BLUE)]
 
 
