@@ -6,7 +6,6 @@ are read off what the runs recorded (docs/diagnostics.md says what the columns a
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from beeline.errors import ConfigError, RunFolderError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError
 from beeline.experiments import bench, bench_plan, bench_watch, output
 from beeline.experiments.bench_plan import BenchRun
 
@@ -52,25 +51,26 @@ def plan(
     old = bench_plan.recorded(out)
     if old and not all(run.variant in VARIANTS for run in old):
         raise RunFolderError(f"{out} holds a matrix that is none of this study. Choose another folder with --out.")
-    if old and options is None and task is steps is seeds is algos is None:
+    if old and all(given is None for given in (task, steps, seeds, algos, options)):
         return old
-    chosen = bench_plan.names(algos, "algos") if algos is not None else list(dict.fromkeys(run.variant for run in old))
+    request: dict[str, Any] = {"algos": list(VARIANTS), "tasks": [TASK], "steps": STEPS, "seeds": SEEDS}
+    if old:
+        names, numbers = (list(dict.fromkeys(found)) for found in zip(*((run.variant, run.seed) for run in old)))
+        request = {"algos": names, "tasks": [old[0].task], "steps": old[0].steps, "seeds": numbers}
+    given = {"tasks": None if task is None else [task], "steps": steps, "seeds": seeds}
+    request |= {name: value for name, value in given.items() if value is not None}
+    request |= {} if algos is None else {"algos": variants(algos)}
+    own = {"gamma": discount(request["tasks"][0])}
+    return bench_plan.expand(request | {"variant": VARIANTS, "options": OPTIONS | own | dict(options or {})})
+
+
+def variants(algos: str) -> list[str]:
+    """The names of variants in a list separated by commas, checked."""
+    chosen = bench_plan.names(algos, "algos")
     for name in chosen:
         if name not in VARIANTS:
-            near = difflib.get_close_matches(name, VARIANTS, n=2, cutoff=0.5)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise ConfigError(f"unknown variant {name!r}.{hint} The study has {', '.join(VARIANTS)}.")
-    task = task or (old[0].task if old else TASK)
-    return bench_plan.expand(
-        {
-            "algos": chosen or list(VARIANTS),
-            "variant": VARIANTS,
-            "tasks": [task],
-            "steps": steps or (old[0].steps if old else STEPS),
-            "seeds": seeds or (list(dict.fromkeys(run.seed for run in old)) if old else SEEDS),
-            "options": OPTIONS | {"gamma": discount(task)} | dict(options or {}),
-        }
-    )
+            raise UnknownNameError("variant", name, VARIANTS, f"The study has {', '.join(VARIANTS)}.")
+    return chosen
 
 
 def discount(task: str) -> float:
@@ -240,10 +240,12 @@ def run(
     """
     code = 0
     if only_draw:
+        if any(given is not None for given in (task, steps, seeds, workers, options)):
+            raise ConfigError("--draw trains nothing and so has no other options than --out and --algos.")
         runs = bench_plan.recorded(out)
         if not runs:
             raise RunFolderError(f"there is no study in {out} to draw: train first, without --draw.")
-        chosen = bench_plan.names(algos, "algos") if algos is not None else VARIANTS
+        chosen = VARIANTS if algos is None else variants(algos)
         runs = [run for run in runs if run.variant in chosen]
     else:
         runs = plan(out, task=task, steps=steps, seeds=seeds, algos=algos, options=options)

@@ -56,7 +56,8 @@ def draw_bias(runs: Runs, task: str) -> Figure:
     handles = [Line2D([], [], color=STYLES[name][0], ls=STYLES[name][1], label=LABELS[name]) for name in present]
     marks = {"v": "becomes underestimation (dotted: for good)", "^": "becomes overestimation"}
     handles += [Line2D([], [], color="#333333", ls="none", marker=marker, label=text) for marker, text in marks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(columns) == 3 else 2, frameon=False, fontsize=8)
+    beside = len(handles) if len(columns) == len(COLUMNS) else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=beside, frameon=False, fontsize=8)
     figure.suptitle(f"Bias of Q on {task}{_seeds(runs)}", fontsize=10)
     return figure
 

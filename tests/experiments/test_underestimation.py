@@ -11,7 +11,7 @@ import pytest
 from whole_runs import HERE, small
 
 from beeline.cli import main
-from beeline.errors import ConfigError, RunFolderError
+from beeline.errors import RunFolderError, UnknownNameError
 from beeline.experiments import bench_plan
 from beeline.experiments import underestimation as study
 
@@ -61,7 +61,7 @@ def test_a_matrix_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_unknown_variant_is_an_error_that_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown variant 'sac-singel'\. Did you mean sac-single"):
+    with pytest.raises(UnknownNameError, match=r"unknown variant 'sac-singel'\. Did you mean 'sac-single'"):
         study.plan(tmp_path, algos="sac-singel")
 
 
@@ -230,6 +230,7 @@ def test_there_must_be_something_to_draw(tmp_path: Path, capsys: pytest.CaptureF
         (["random-walk", "--draw"], "--draw is no option of random-walk; it is one of underestimation"),
         (["underestimation", "--quick"], "--quick is no option of underestimation; it is one of gridworld"),
         (["random-walk", "--seeds", "3"], "it is one of gridworld and underestimation"),
+        (["underestimation", "--draw", "--steps", "9"], "has no other options than --out and --algos"),
         (["gridworld", "--seeds", "few"], "seeds = 'few' is no number of seeds"),
         (["underestimation", "--seeds", "few"], "seeds = 'few' is neither"),
     ],
