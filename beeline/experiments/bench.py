@@ -1,4 +1,4 @@
-"""`beeline bench`: run a matrix with one process per run, and go on with it however it ended."""
+"""`beeline bench`: run a matrix, wherever its runs are executed, and go on with it however it ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,39 +14,50 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from beeline import files, runtime
-from beeline.errors import ConfigError, MissingExtraError, RunFolderError
+from beeline import files
+from beeline.checkpoint import CheckpointStore
+from beeline.errors import MissingExtraError, RunFolderError
+from beeline.experiments import bench_claim
+from beeline.experiments.bench_execute import Ended, Executor, LocalProcesses, slots
 from beeline.experiments.bench_plan import BenchRun, record
 from beeline.experiments.bench_watch import View, counts, eta, look, make_display
-from beeline.experiments.bench_worker import log_path
+from beeline.experiments.bench_worker import failure_path
 
 PAUSE = 0.1  # seconds between two looks at the workers
 REFRESH = 1.0  # seconds between two looks at the folders
+PATIENCE = 5  # workers that may die one after the other without a new checkpoint: then it is the run that kills them
 
 
-def run(out: Path, runs: Sequence[BenchRun], *, workers: int | None = None, retry_failed: bool = False) -> int:
-    """Run every run of a matrix that is not finished into folders below `out`; the exit code."""
-    files.make_folder(out)
-    with _lock(out) as lock:
+def run(
+    out: Path, runs: Sequence[BenchRun], *, workers: int | None = None, retry_failed: bool = False, ray: str | None = None
+) -> int:
+    """Run every run of a matrix that is not finished into folders below `out`; the exit code.
+
+    With `ray`, the runs are tasks of the Ray cluster at that address, or of one that is started here (`"local"`).
+    """
+    threads = max(item.threads for item in runs)
+    places = slots(threads, workers)
+    with contextlib.ExitStack() as stack:
+        if ray is not None:
+            from beeline.experiments import bench_ray
+
+            stack.enter_context(bench_ray.connected(ray, threads * len(places)))
+        files.make_folder(out)
+        lock = stack.enter_context(_lock(out))
         record(out, runs)
-        cores = _slots(max(item.threads for item in runs), workers)
-        crew = Crew(out, runs, cores, lock.fileno(), retry_failed)
+        bench_claim.settle(out / item.folder for item in runs)
+        executor: Executor = LocalProcesses(out, places, lock.fileno())
+        if ray is not None:
+            executor = bench_ray.RayTasks(out, threads, workers)
+        crew = Crew(out, runs, executor, retry_failed)
         with _signals(crew):
             crew.work()
+        if executor.trouble:
+            raise executor.trouble
         if crew.stopped_by:
             print(f"stopped; every run that had begun can go on. Go on with: beeline bench --out {out}", file=sys.stderr)
             return 128 + crew.stopped_by
         return _conclude(out, list(crew.views.values()))
-
-
-def _slots(threads: int, workers: int | None) -> list[str]:
-    """The cores of each worker, as the worker is told: one slot per `threads` cores, or as many as the user wants."""
-    mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(runtime.cores()))
-    groups = [mine[first : first + threads] for first in range(0, len(mine) - threads + 1, threads)] or [mine]
-    count = len(groups) if workers is None else workers
-    if count < 1:
-        raise ConfigError(f"workers = {workers} is out of range; allowed: >= 1.")
-    return [",".join(map(str, groups[n % len(groups)])) for n in range(count)]
 
 
 @contextlib.contextmanager
@@ -107,92 +117,79 @@ def _signals(crew: Crew) -> Iterator[None]:
             signal.signal(number, old)
 
 
-@dataclasses.dataclass
-class _Worker:
-    run: BenchRun
-    process: subprocess.Popen[bytes]
-    slot: str
-
-
 class Crew:
-    """The worker processes of a matrix and what is known of its runs."""
+    """The runs of a matrix, what is known of them, and who executes them."""
 
-    def __init__(self, out: Path, runs: Sequence[BenchRun], slots: Sequence[str], lock: int, retry_failed: bool) -> None:
-        self.out, self.free, self.lock, self.size = out, list(slots), lock, len(slots)
-        self.active: list[_Worker] = []
+    def __init__(self, out: Path, runs: Sequence[BenchRun], executor: Executor, retry_failed: bool) -> None:
+        self.out, self.executor = out, executor
         self.stopped_by, self.at_once = 0, False
         self.views = {run.folder: look(out, run) for run in runs}
         begun = [view for view in self.views.values() if view.state == "stopped"]
         fresh = [view for view in self.views.values() if view.state == "waiting"]
         again = [view for view in self.views.values() if view.state == "failed" and retry_failed]
         self.queue = [view.run for view in (*begun, *fresh, *again)]
+        self.losses: dict[str, list[int]] = {}
         for run in self.queue:
             self._set(run, "waiting")
 
     def _set(self, run: BenchRun, state: str, reason: str = "") -> None:
         self.views[run.folder] = dataclasses.replace(look(self.out, run), state=state, reason=reason)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether no run is to be begun any more."""
+        return bool(self.stopped_by or self.executor.trouble)
+
     def work(self) -> None:
         """Run until the queue is empty or a signal came, and all workers have ended."""
-        print(f"{len(self.views)} runs ({counts(list(self.views.values()))}) with {self.size} workers in {self.out}", flush=True)
+        size = self.executor.size
+        print(f"{len(self.views)} runs ({counts(list(self.views.values()))}) with {size} workers in {self.out}", flush=True)
         display, told, shown = make_display(), False, 0.0
         try:
-            while self.active or (self.queue and not self.stopped_by):
-                if self.stopped_by and not told:
+            while self.executor.busy() or (self.queue and not self.stopping):
+                if self.stopping and not told:
                     told = True
-                    for worker in self.active:
-                        worker.process.terminate()
-                while self.queue and self.free and not self.stopped_by:
-                    self._start(self.queue.pop(0))
-                changed = self._collect()
-                if changed or time.monotonic() - shown > REFRESH:
-                    for worker in self.active:
-                        self._set(worker.run, "running")
-                    display.show(list(self.views.values()), eta(list(self.views.values()), self.size))
+                    self.executor.stop()
+                while self.queue and not self.stopping and self.executor.free():
+                    run = self.queue.pop(0)
+                    failure_path(self.out / run.folder).unlink(missing_ok=True)  # it is tried again
+                    self.executor.submit(run)
+                news = self.executor.poll()
+                for ended in news:
+                    self._take(ended)
+                if news or time.monotonic() - shown > REFRESH:
+                    for run in self.executor.running():
+                        self._set(run, "running")
+                    display.show(list(self.views.values()), eta(list(self.views.values()), self.executor.size))
                     shown = time.monotonic()
                 if self.at_once:
                     break
                 time.sleep(PAUSE)
-            display.show(list(self.views.values()), eta(list(self.views.values()), self.size))
+            display.show(list(self.views.values()), eta(list(self.views.values()), self.executor.size))
         finally:
             display.close()
-            for worker in self.active:
-                worker.process.kill()
-                worker.process.wait()
+            self.executor.close()
 
-    def _start(self, run: BenchRun) -> None:
-        folder, slot = self.out / run.folder, self.free.pop(0)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.explained(log_path(folder)), log_path(folder).open("ab") as log:
-            # A session of its own: Ctrl-C reaches the runs through this process alone, as SIGTERM.
-            process = subprocess.Popen(
-                [sys.executable, "-m", "beeline.experiments.bench_worker", str(self.out), run.folder, slot],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(self.lock,), start_new_session=True,
-            )  # fmt: skip
-        self.active.append(_Worker(run, process, slot))
-        self._set(run, "running")
+    def _take(self, ended: Ended) -> None:
+        """Take over a run whose worker has ended: its folder says how, unless the worker could not."""
+        view = look(self.out, ended.run)
+        if view.state not in ("finished", "failed") and not self.stopping:
+            if ended.lost and self._may_go_on(ended.run):
+                self.queue.insert(0, ended.run)
+                view = dataclasses.replace(view, state="waiting", reason=f"{ended.reason}; it goes on from its checkpoint")
+            elif ended.lost:
+                reason = f"{PATIENCE} workers died without a new checkpoint, at last: {ended.reason}"
+                view = dataclasses.replace(view, state="failed", reason=reason)
+            else:
+                view = dataclasses.replace(view, state="failed", reason=ended.reason)
+        self.views[ended.run.folder] = view
 
-    def _collect(self) -> bool:
-        """Take over the workers that have ended; whether there was one."""
-        ended = [worker for worker in self.active if worker.process.poll() is not None]
-        for worker in ended:
-            self.active.remove(worker)
-            self.free.append(worker.slot)
-            if worker.process.stdin:
-                worker.process.stdin.close()
-            view = look(self.out, worker.run)
-            if view.state not in ("finished", "failed") and not self.stopped_by:
-                view = dataclasses.replace(view, state="failed", reason=self._why(worker))
-            self.views[worker.run.folder] = view
-        return bool(ended)
-
-    def _why(self, worker: _Worker) -> str:
-        """The reason of an end that a worker could not write down itself; its run is open and goes on at the next start."""
-        code, log = worker.process.returncode, log_path(self.out / worker.run.folder)
-        number = -code if code < 0 else code - 128
-        if number in list(signal.Signals):
-            return f"the process was ended by {signal.Signals(number).name}; see {log}"
-        return f"the process ended with code {code}; see {log}"
+    def _may_go_on(self, run: BenchRun) -> bool:
+        """Whether a run that lost its worker is begun again: always if it came further than the last time."""
+        newest = max(CheckpointStore(self.out / run.folder).steps(), default=-1)
+        losses = self.losses.setdefault(run.folder, [])
+        losses.append(newest)
+        return len(losses) < PATIENCE or losses[-PATIENCE] < newest
 
 
 def _conclude(out: Path, views: Sequence[View]) -> int:

@@ -13,6 +13,7 @@ from beeline.experiments.bench_plan import OF_THE_MATRIX, BenchRun, expand, merg
 from beeline.options import TrainConfig
 
 OWN = ("algos", "tasks", "seeds", "steps", "preset")
+HOW = ("workers", "retry_failed", "ray")  # what says nothing of the plan
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", help="light or paper [light]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the matrix [runs/<file>, else runs/bench]")
     parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    parser.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster at HOST:PORT, or on a new one here (local)")
     parser.add_argument("--retry-failed", action="store_true", help="try runs that failed again")
     _add(parser.add_argument_group("options of the runs (threads: 1 unless given)"), TrainConfig, set(OF_THE_MATRIX))
     group = parser.add_argument_group("options of the algorithms (each goes to those that have it)")
@@ -54,7 +56,7 @@ def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
     words = dict(vars(given))
     file, out = words.pop("file"), words.pop("out")
     flags = {name: words.pop(name) for name in OWN}
-    options = {name: value for name, value in words.items() if value is not None and name not in ("workers", "retry_failed")}
+    options = {name: value for name, value in words.items() if value is not None and name not in HOW}
     out = out or Path("runs") / (file.stem if file else "bench")
     if file is None and not options and all(value is None for value in flags.values()):
         runs = recorded(out)
@@ -69,4 +71,4 @@ def command(given: argparse.Namespace) -> int:
     from beeline.experiments import bench
 
     out, runs = plan(given)
-    return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed)
+    return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed, ray=given.ray)

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_runs import Process, Zygote, flags, same_run, small
+from matrices import TASKS, lines_in, uninterrupted, words, workers_of
+from whole_runs import Process, Zygote, same_run
 
-import beeline as api
 from beeline.errors import BeelineError, ConfigError, RunFolderError
-from beeline.experiments import bench, bench_plan, bench_watch
+from beeline.experiments import bench_execute, bench_plan, bench_watch
 from beeline.experiments.bench_plan import BenchRun
 from beeline.experiments.bench_watch import View
 from beeline.experiments.bench_worker import failure_path, log_path
 
 HERE = Path(__file__).parents[1]
-TASKS = ("gym/Pendulum-v1", "gym/MountainCarContinuous-v0?limit=60")
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -239,20 +238,15 @@ def test_the_table_fits_the_screen_and_shows_first_what_runs_or_failed() -> None
 
 def test_slots_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {2, 3, 5, 7, 11}, raising=False)
-    assert bench._slots(1, None) == ["2", "3", "5", "7", "11"]
-    assert bench._slots(2, None) == ["2,3", "5,7"]
-    assert bench._slots(8, None) == ["2,3,5,7,11"]
-    assert bench._slots(1, 7) == ["2", "3", "5", "7", "11", "2", "3"]
+    assert bench_execute.slots(1, None) == ["2", "3", "5", "7", "11"]
+    assert bench_execute.slots(2, None) == ["2,3", "5,7"]
+    assert bench_execute.slots(8, None) == ["2,3,5,7,11"]
+    assert bench_execute.slots(1, 7) == ["2", "3", "5", "7", "11", "2", "3"]
     with pytest.raises(ConfigError, match="workers = 0 is out of range"):
-        bench._slots(1, 0)
+        bench_execute.slots(1, 0)
 
 
 # --- real processes ---------------------------------------------------------------------------------------------------
-
-
-def words(out: Path, algos: str, tasks: str, seeds: int = 1, **changes: Any) -> list[str]:
-    options = small("sac", **changes)
-    return ["bench", "--algos", algos, "--tasks", tasks, "--seeds", str(seeds), "--out", str(out), *flags(options)]
 
 
 BROKEN = """
@@ -316,24 +310,6 @@ def test_a_crash_hurts_one_run_and_sigterm_leaves_checkpoints(beeline: Zygote, t
     assert "toys-Walk-v0/sac/seed0: checkpoint_every was 1000000, now 30" in process.err
 
 
-def lines_in(out: Path) -> int:
-    """Rows and headers of all metrics tables below a folder."""
-    return sum(path.read_bytes().count(b"\n") for path in out.glob("*/*/*/metrics.csv"))
-
-
-def workers_of(out: Path) -> list[int]:
-    """Worker processes that still run for a matrix."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            arguments = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"beeline.experiments.bench_worker" in arguments and str(out).encode() in arguments:
-            found.append(int(path.parent.name))
-    return found
-
-
 def kill_when(process: Process, out: Path, lines: int, delay: float) -> None:
     """SIGKILL the matrix alone: its workers must end by themselves."""
     process.until(lambda: lines_in(out) >= lines)
@@ -350,11 +326,7 @@ def kill_when(process: Process, out: Path, lines: int, delay: float) -> None:
 def test_a_matrix_killed_twice_equals_one_that_was_not(beeline: Zygote, tmp_path: Path) -> None:
     changes = {"steps": 240, "log_every": 12, "eval_every": 110, "checkpoint_every": 36}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    options = small(**changes)
-    steps = options.pop("steps")
-    runs = bench_plan.expand({"algos": "bac,sac", "tasks": list(TASKS), "seeds": 2, "steps": steps, "options": options})
-    for run in runs:
-        api.train(run.algo, run.task, out=whole / run.folder, steps=run.steps, seed=run.seed, **run.options)
+    runs = uninterrupted(whole, **changes)
     total = lines_in(whole)
     command = words(broken, "bac,sac", ",".join(TASKS), seeds=2, **changes)
     chance = random.Random()  # any moment will do, in each half of the matrix
