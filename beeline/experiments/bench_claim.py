@@ -4,7 +4,8 @@ A run folder's lock ends with its process, but between machines that is the file
 off it may come minutes late or too early, and a process that was frozen never hears it. So a run that is started on a
 cluster has a claim, a small file beside its folder, given and taken away by the one `beeline bench` of the matrix. The
 writer reads it every second and before every file operation, and ends at once when the claim is not its own any more.
-Whoever takes a claim away waits for `GRACE` seconds before another process may write.
+Whoever takes a claim away waits for `GRACE` seconds before another process may write. What is left to a frozen process is
+the one operation that it had begun, and checkpoints have checksums.
 """
 
 from __future__ import annotations

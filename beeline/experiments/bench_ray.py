@@ -52,14 +52,19 @@ def connected(address: str, cpus: int) -> Iterator[None]:
     local = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if address == "local" else {}
     with environment(local):
         ray = import_ray()
+        where: dict[str, Any]
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
-            if local:
-                with no_dashboard():
-                    ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE, **quiet)
-            else:
+            if not local:
                 _try_to_join(address)
-                ray.init(address=address, **quiet)
+                where = {"address": address}
+            else:
+                where = {"address": "local", "num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE}
+            try:
+                with no_dashboard():
+                    ray.init(**where, **quiet)
+            except Exception as error:  # Ray has no class for it
+                raise ConfigError(f"Ray cannot be used at {address}: {_last_line(error)}") from error
             yield
         finally:
             ray.shutdown()
@@ -184,6 +189,7 @@ class RayTasks:
 
     def __init__(self, out: Path, threads: int, workers: int | None = None) -> None:
         self.ray = import_ray()
+        self.remote = self.ray.remote(_execute)
         self.out, self.threads, self.workers = out.absolute(), threads, workers
         self.tasks: list[_Task] = []
         self.taken_away: dict[str, float] = {}
@@ -205,11 +211,10 @@ class RayTasks:
         token, place = secrets.token_hex(8), self.out / "node"
         bench_claim.give(place, token)
         try:
-            asked = {}
+            ask, asked = self.ray.remote(num_cpus=0, max_retries=0)(_probe), {}
             for node in self._nodes():
-                only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                task = self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=only)(_probe)
-                asked[node["NodeID"]] = f"node {node['NodeManagerHostname']}", task.remote(str(self.out), token, SEE)
+                there = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+                asked[node["NodeID"]] = f"node {node['NodeManagerHostname']}", there.remote(str(self.out), token, SEE)
             for key, (name, answer) in asked.items():
                 try:
                     version, reason = self.ray.get(answer, timeout=SEE + JOIN)
@@ -251,9 +256,9 @@ class RayTasks:
         self.tasks.append(_Task(run, secrets.token_hex(8), due))
 
     def _begin(self, task: _Task) -> None:
-        run, remote = task.run, self.ray.remote(_execute)
+        run = task.run
         bench_claim.give(self.out / run.folder, task.token)
-        task.stream = remote.options(
+        task.stream = self.remote.options(
             num_cpus=run.threads, num_gpus=1 if run.options.get("device") == "gpu" else 0, max_retries=0,
             num_returns="streaming", scheduling_strategy="SPREAD", name=run.folder,
         ).remote(str(self.out), run.folder, run.threads, task.token, self.variables, str(Path.cwd()))  # fmt: skip

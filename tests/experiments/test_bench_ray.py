@@ -1,0 +1,332 @@
+"""A matrix on a Ray cluster: a node, a worker or the command dies, and the runs come out as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matrices import TASKS, uninterrupted, words, workers_of
+from whole_runs import Zygote, same_run
+
+from beeline import runtime
+from beeline.cli import main
+from beeline.errors import BeelineError, ConfigError, MissingExtraError
+from beeline.experiments import bench, bench_claim, bench_plan, bench_ray, bench_watch
+from beeline.experiments.bench_execute import Ended
+from beeline.experiments.bench_plan import BenchRun
+from beeline.experiments.bench_worker import failure_path, log_path
+
+# --- the crew, with an executor that does as it is told ---------------------------------------------------------------
+
+RUN = BenchRun("sac", "sac", "gym/A-v1", 0, 1_000, "light", {"threads": 1})
+
+
+class Scripted:
+    """Executes one run at a time: each time it is submitted, the next scene is played in its folder."""
+
+    size = 1
+    trouble: BeelineError | None = None
+
+    def __init__(self, out: Path, scenes: list[Any]) -> None:
+        self.folder, self.scenes, self.submitted = out / RUN.folder, scenes, 0
+        self.now: list[BenchRun] = []
+
+    def free(self) -> bool:
+        return not self.now
+
+    def busy(self) -> bool:
+        return bool(self.now)
+
+    def submit(self, run: BenchRun) -> None:
+        self.submitted += 1
+        self.now.append(run)
+
+    def running(self) -> list[BenchRun]:
+        return self.now
+
+    def poll(self) -> list[Ended]:
+        kind, value = self.scenes[min(self.submitted, len(self.scenes)) - 1]
+        run = self.now.pop()
+        (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (self.folder / "config.json").write_text("{}")
+        if kind == "lost":
+            (self.folder / "checkpoints" / f"step-{value:012d}").mkdir(exist_ok=True)
+            return [Ended(run, "the worker on b died", lost=True)]
+        if kind == "failed":
+            failure_path(self.folder).write_text(json.dumps({"reason": value}))
+            return [Ended(run, "its node died as well", lost=True)]
+        if kind == "code":
+            return [Ended(run, "the process ended with code 3")]
+        (self.folder / "status.json").write_text('{"state": "finished", "step": 1000}')
+        return [Ended(run)]
+
+    def stop(self) -> None:
+        raise AssertionError("nobody stopped it")
+
+    def close(self) -> None:
+        pass
+
+
+LOST = [
+    ([("lost", 0), ("lost", 0), ("done", 0)], 3, "finished", ""),
+    ([("lost", 5)], bench.PATIENCE, "failed", "5 workers died without a new checkpoint, at last: the worker on b died"),
+    ([("lost", step) for step in range(0, 90, 5)] + [("done", 0)], 19, "finished", ""),
+    ([("failed", "NaN at step 3")], 1, "failed", "NaN at step 3"),
+    ([("lost", 0), ("code", 3)], 2, "failed", "the process ended with code 3"),
+]
+
+
+@pytest.mark.parametrize(("scenes", "submitted", "state", "reason"), LOST)
+def test_a_lost_run_goes_on_and_a_failed_one_does_not(
+    scenes: list[Any], submitted: int, state: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    executor = Scripted(tmp_path, scenes)
+    crew = bench.Crew(tmp_path, [RUN], executor, retry_failed=False)
+    crew.work()
+    [view] = crew.views.values()
+    assert (executor.submitted, view.state, view.reason) == (submitted, state, reason)
+
+
+class Troubled(Scripted):
+    """Takes two runs, then finds that none can go on."""
+
+    told = 0
+
+    def free(self) -> bool:
+        return len(self.now) < 2
+
+    def poll(self) -> list[Ended]:
+        self.trouble = ConfigError("a node does not see the folder")
+        ended = [Ended(run, "stopped") for run in self.now] if self.told else []
+        self.now = [] if self.told else self.now
+        return ended
+
+    def stop(self) -> None:
+        self.told += 1
+
+
+def test_trouble_of_the_executor_stops_what_runs_and_begins_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    executor, runs = Troubled(tmp_path, []), [dataclasses.replace(RUN, seed=seed) for seed in range(3)]
+    crew = bench.Crew(tmp_path, runs, executor, retry_failed=False)
+    crew.work()
+    assert (executor.told, executor.submitted, crew.queue) == (1, 2, runs[2:])
+    assert {view.state for view in crew.views.values()} == {"waiting"}
+
+
+CODES = [
+    (1, False, "the process ended with code 1; see"),
+    (-9, True, "its process on b was ended by SIGKILL"),
+    (-11, True, "its process on b was ended by SIGSEGV"),
+    (143, True, "its process on b was ended by SIGTERM"),  # with a checkpoint, before its machine went down
+    (75, False, "its folder is still locked by a worker that was lost"),
+    (76, False, "the claim of gym-A-v1/sac/seed0 was taken away: another command has"),
+]
+
+
+@pytest.mark.parametrize(("code", "lost", "reason"), CODES)
+def test_how_a_process_ended_says_whether_the_run_may_go_on(code: int, lost: bool, reason: str, tmp_path: Path) -> None:
+    executor = object.__new__(bench_ray.RayTasks)
+    executor.out, executor.trouble = tmp_path, None
+    ended = executor._ended(bench_ray._Task(RUN, "token", 0.0, host="b"), code)
+    assert ended.lost == lost and ended.reason.startswith(reason)
+    assert (executor.trouble is not None) == (code == 76)
+
+
+# --- what is wrong before anything runs -------------------------------------------------------------------------------
+
+
+def test_a_missing_extra_is_named_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([*words(tmp_path / "matrix", "sac", "gym/Pendulum-v1"), "--ray", "local"]) == 2
+    assert "pip install 'beeline-rl[ray]'" in capsys.readouterr().err
+    assert not (tmp_path / "matrix").exists()
+    with pytest.raises(MissingExtraError):
+        bench_ray.import_ray()
+
+
+def test_an_address_where_no_cluster_is_is_said_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(ConfigError, match=f"there is no Ray cluster at {address} .*refused.*ray start --head"):
+            bench.run(tmp_path / "matrix", [RUN], ray=address)
+        assert time.monotonic() - begun < 10
+        other.listen()
+        monkeypatch.setattr(bench_ray, "JOIN", 3.0)
+        with pytest.raises(ConfigError, match=f"no Ray cluster answered at {address} within 3 s"):
+            bench.run(tmp_path / "matrix", [RUN], ray=address)
+        assert time.monotonic() - begun < 30
+    assert not (tmp_path / "matrix").exists()
+
+
+@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:", ":6379"])
+def test_what_is_no_address_is_said(address: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match="is neither HOST:PORT"):
+        bench.run(tmp_path / "matrix", [RUN], ray=address)
+
+
+def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_ray, "SEE", 0.0)
+    bench_claim.give(tmp_path / "node", "ours")
+    assert bench_ray.probe(str(tmp_path), "ours", 0) == ""
+    assert list(tmp_path.iterdir()) == [bench_claim.claim_path(tmp_path / "node")]
+    for folder, token in ((tmp_path / "elsewhere", "ours"), (tmp_path, "of another machine's folder of this name")):
+        assert f"does not see the folder {folder} that the command sees" in bench_ray.probe(str(folder), token, 0)
+    assert list(bench_ray.execute("node", str(tmp_path / "elsewhere"), "a/b/seed0", 1, "t", {}, "/")) == [
+        ("unseen", socket.gethostname())
+    ]
+
+
+# --- real clusters ----------------------------------------------------------------------------------------------------
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def status(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "status.json").read_text())
+
+
+def nodes_of(folder: Path) -> list[str]:
+    """The Ray nodes that a run has been on, in order."""
+    return re.findall(r"Ray node (\w+)", log_path(folder).read_text()) if log_path(folder).exists() else []
+
+
+def rows(folder: Path) -> int:
+    path = folder / "metrics.csv"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it and its children have started."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += parents.get(each, [])
+    return found
+
+
+def listening(pids: list[int]) -> set[str]:
+    """The addresses at which processes accept connections, as the kernel writes them."""
+    inodes = set()
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                inodes.add(str(path.readlink()).removeprefix("socket:[").removesuffix("]"))
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {words[1].partition(":")[0] for words in lines if words[3] == "0A" and words[9] in inodes}
+
+
+@pytest.mark.slow
+def test_local_ray_shows_failures_survives_a_worker_and_stops_with_checkpoints(beeline: Zygote, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    out = tmp_path / "matrix"
+    threads = runtime.cores()  # so that there is room for one run at a time
+    command = words(out, "sac", "gym/Nope-v1,toys:Walk-v0", seeds=2, steps=10**6, checkpoint_every=60, threads=threads)
+    nope, walk = (out / task / "sac" / "seed0" for task in ("gym-Nope-v1", "toys-Walk-v0"))
+    second = out / "toys-Walk-v0" / "sac" / "seed1"
+    process = beeline.start(*command, "--ray", "local")
+    process.until(lambda: "gym-Nope-v1/sac/seed0: failed" in process.out and rows(walk) > 6)
+    assert "unknown environment 'gym/Nope-v1'" in json.loads(failure_path(nope).read_text())["reason"]
+    found = listening(descendants(process.pid))
+    assert found and found <= LOOPBACK, "the cluster on this machine can be reached from others"
+    started = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid))
+    assert b"raylet" in started and b"dashboard.py" not in started
+    [worker] = workers_of(out)
+    os.kill(worker, signal.SIGKILL)
+    process.until(lambda: "was ended by SIGKILL; it goes on from its checkpoint" in process.out)
+    process.until(lambda: len(nodes_of(walk)) == 2 and workers_of(out) not in ([], [worker]))
+    before = rows(walk)
+    process.until(lambda: rows(walk) > before + 3)
+    assert len(nodes_of(nope)) == 1, "a run that failed was tried again"
+    process.signal(signal.SIGINT)
+    assert process.wait() == 130, process.err
+    assert (status(walk)["state"], status(walk)["reason"]) == ("stopped", "SIGTERM")
+    assert sorted((walk / "checkpoints").iterdir())[-1].name.endswith(str(status(walk)["step"]))
+    assert workers_of(out) == [] and list(out.rglob("*.claim.json")) == []
+    assert not second.exists(), "more runs were begun than there is room for"
+    assert f"Go on with: beeline bench --out {out}" in process.err
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head without CPUs and three nodes of one CPU, all on this machine; nothing of it talks to the network."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with bench_ray.environment({"RAY_USAGE_STATS_ENABLED": "0"}), bench_ray.no_dashboard():
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": bench_ray.STORE})
+        for _ in range(3):
+            found.add_node(num_cpus=1, object_store_memory=bench_ray.STORE)
+        found.wait_for_nodes()
+        yield found
+        found.shutdown()
+
+
+@pytest.mark.slow
+def test_a_matrix_that_loses_a_node_and_its_command_equals_one_that_did_not(
+    cluster: Any, beeline: Zygote, tmp_path: Path
+) -> None:
+    changes = {"steps": 300, "log_every": 12, "eval_every": 110, "checkpoint_every": 36}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    runs = uninterrupted(whole, **changes)
+    command = [*words(broken, "bac,sac", ",".join(TASKS), seeds=2, **changes), "--ray", cluster.address]
+
+    process = beeline.start(*command)
+    victims: list[tuple[BenchRun, Any]] = []
+
+    def a_node_is_in_the_middle_of_a_run() -> bool:
+        for run in runs:
+            folder = broken / run.folder
+            if 6 < rows(folder) < 18 and nodes_of(folder):
+                victims[:] = [(run, node) for node in cluster.worker_nodes if node.node_id == nodes_of(folder)[-1]]
+                if victims:
+                    return True
+        return False
+
+    process.until(a_node_is_in_the_middle_of_a_run)
+    victim, node = victims[0]
+    bound = [tuple(os.sched_getaffinity(pid)) for pid in workers_of(broken)]
+    assert 1 <= len(set(bound) & {(core,) for core in os.sched_getaffinity(0)}) == sum(len(cores) == 1 for cores in bound)
+    cluster.remove_node(node, allow_graceful=False)
+    assert status(broken / victim.folder)["state"] == "running", "the node was killed too late"
+    line = rf"{victim.folder}: waiting at step \d+.* died .*from its checkpoint"
+    process.until(lambda: bool(re.search(line, process.out)))
+    process.until(lambda: len(nodes_of(broken / victim.folder)) == 2)
+    assert nodes_of(broken / victim.folder)[0] == node.node_id != nodes_of(broken / victim.folder)[1]
+    before = rows(broken / victim.folder)
+    assert before > 6, "the run began from the beginning"
+
+    process.until(lambda: rows(broken / victim.folder) > before)
+    process.signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    finished = [run.folder for run in runs if bench_watch.look(broken, run).state == "finished"]
+    process = beeline.start("bench", "--out", broken, "--ray", cluster.address)
+    assert process.wait() == 0, process.err + process.out
+    assert "8 of 8 runs are finished." in process.out
+    assert bench_plan.recorded(broken) == runs
+    for run in runs:
+        same_run(whole / run.folder, broken / run.folder)
+        if run.folder in finished:
+            assert f"{run.folder}: running" not in process.out, "a finished run was repeated"
+    assert workers_of(broken) == [] and list(broken.rglob("*.claim.json")) == []
