@@ -37,6 +37,7 @@ def run(
     """
     threads = max(item.threads for item in runs)
     places = slots(threads, workers)
+    again = f"beeline bench --out {out}{f' --ray {ray}' if ray else ''}"
     with contextlib.ExitStack() as stack:
         if ray is not None:
             from beeline.experiments import bench_ray
@@ -55,9 +56,9 @@ def run(
         if executor.trouble:
             raise executor.trouble
         if crew.stopped_by:
-            print(f"stopped; every run that had begun can go on. Go on with: beeline bench --out {out}", file=sys.stderr)
+            print(f"stopped; every run that had begun can go on. Go on with: {again}", file=sys.stderr)
             return 128 + crew.stopped_by
-        return _conclude(out, list(crew.views.values()))
+        return _conclude(out, list(crew.views.values()), again)
 
 
 @contextlib.contextmanager
@@ -192,14 +193,14 @@ class Crew:
         return len(losses) < PATIENCE or losses[-PATIENCE] < newest
 
 
-def _conclude(out: Path, views: Sequence[View]) -> int:
+def _conclude(out: Path, views: Sequence[View], again: str) -> int:
     """Write the results table and say what there is."""
     failed = [view for view in views if view.state == "failed"]
     print(f"{len(views) - len(failed)} of {len(views)} runs are finished{', these failed:' if failed else '.'}")
     for view in failed:
         print(f"  {view.run.folder}: {view.reason}")
     if failed:
-        print(f"try them again with: beeline bench --out {out} --retry-failed")
+        print(f"try them again with: {again} --retry-failed")
     for path in write_results(out, [view.run for view in views]):
         print(f"results: {path}")
     print(f"make the report with: beeline report {out} -o {out / 'report.html'}", flush=True)

@@ -265,7 +265,7 @@ def test_local_ray_shows_failures_outlives_a_worker_and_stops_with_checkpoints(b
     assert sorted((second / "checkpoints").iterdir())[-1].name.endswith(str(status(second)["step"]))
     assert len(nodes_of(first)) == 1, "a run was begun after the command was told to stop"
     assert workers_of(out) == [] and list(out.rglob("*.claim.json")) == []
-    assert f"Go on with: beeline bench --out {out}" in process.err
+    assert f"Go on with: beeline bench --out {out} --ray local" in process.err
 
 
 @pytest.fixture
