@@ -2,7 +2,8 @@
 
 Per decision the order is that of the reference codes: the action is chosen, the update is dispatched and runs on its own
 threads, the environments step meanwhile, and the transitions are inserted. As the action was chosen before the update
-and the batch was drawn before the insertion, the overlap changes no number.
+and the batch was drawn before the insertion, the overlap changes no number. Both are dispatched before the loop waits
+for the action, so that nothing but the policy's forward pass lies between the end of one update and the next.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ class Trainer:
                     self.state, metrics = self.agent.update(self.state, batches)  # returns at once; runs beside env.step
                     self.metrics |= metrics
                     self.progress.updates += self.updates_per_decision
+                actions = self._finite(np.asarray(actions))
                 self._count_decision()
                 transitions = self.collector.step(actions)
                 go_on = self._after_step(transitions)
@@ -166,7 +168,8 @@ class Trainer:
         self.ready = True
         self.save()
 
-    def _choose_actions(self) -> np.ndarray:
+    def _choose_actions(self) -> Any:
+        """The actions of this decision, which may still be under way."""
         c, shape = self.collector, (len(self.collector.envs), self.agent.spaces.action_dim)
         if self.progress.step < self.agent.config.random_steps:
             uniform = rng.stream(self.config.seed, "random actions", self.progress.decisions)
@@ -174,6 +177,9 @@ class Trainer:
         actions, _, self.actor_state = self.agent.act(
             self.state, self.actor_state, c.obs, c.first, self.progress.decisions, "explore"
         )
+        return actions
+
+    def _finite(self, actions: np.ndarray) -> np.ndarray:
         if not np.isfinite(actions).all():
             raise BeelineError(
                 f"at step {self.progress.step} of the run: the policy's action is not finite, the networks have diverged. "

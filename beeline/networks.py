@@ -45,28 +45,6 @@ def init_ensemble(key: Array, members: int, sizes: Sequence[int], body: str, ini
     return jax.vmap(lambda k: init_mlp(k, sizes, body, initialiser))(keys)
 
 
-@jax.custom_vjp
-def product(x: Array, w: Array) -> Array:
-    """`x @ w`, whose weight gradient is taken as a product of an explicitly transposed `x`.
-
-    XLA's CPU backend has a fast kernel for a row-major left operand only, and a third of an update's products are
-    `xᵀ @ dy`; the barrier keeps it from folding the transposition back into the slow kernel.
-    """
-    return x @ w
-
-
-def _product_forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ w, (x, w)
-
-
-def _product_backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
-    x, w = saved
-    return dy @ w.T, jax.lax.optimization_barrier(x.T) @ dy
-
-
-product.defvjp(_product_forward, _product_backward)
-
-
 def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
@@ -84,7 +62,7 @@ def _activate(layer: dict[str, Array], x: Array, body: str, depth: int) -> Array
 def apply_mlp(params: Params, x: Array, body: str) -> Array:
     """The network's output `[B, out]` at inputs `[B, in]`."""
     for depth, layer in enumerate(params):
-        x = product(x, layer["w"]) + layer["b"]
+        x = x @ layer["w"] + layer["b"]
         if depth < len(params) - 1:
             x = _activate(layer, x, body, depth)
     return x
@@ -92,7 +70,10 @@ def apply_mlp(params: Params, x: Array, body: str) -> Array:
 
 def apply_ensemble(params: Params, x: Array, body: str) -> Array:
     """Every member's output `[members, B, out]` at the same inputs `[B, in]`."""
-    return jax.vmap(apply_mlp, in_axes=(0, None, None))(params, x, body)
+    # One copy of x per member makes the first layer a batched product like the others; with a shared x, XLA computes
+    # [B, members · width] in one product and then pays for three transpositions of it.
+    copies = jnp.broadcast_to(x, (params[0]["b"].shape[0], *x.shape))
+    return jax.vmap(apply_mlp, in_axes=(0, 0, None))(params, copies, body)
 
 
 def init_normaliser(obs_dim: int) -> dict[str, Array]:

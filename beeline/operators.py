@@ -168,16 +168,30 @@ def entropy_value(q: Array, log_prob: Array, alpha: Scalar) -> Array:
     return q - alpha * log_prob
 
 
-def smoothing_noise(key: Array, shape: tuple[int, ...], sigma: Scalar, clip: Scalar) -> Array:
-    """Return `clip(ε, −c, c)`, `ε ~ N(0, σ²)`: target policy smoothing (TD3, Fujimoto et al. 2018, section 5.3)."""
-    return jnp.clip(sigma * jax.random.normal(key, shape), -clip, clip)
+def smoothing_noise(noise: Array, sigma: Scalar, clip: Scalar) -> Array:
+    """Return `clip(σ ε, −c, c)` of standard normal ε: target policy smoothing (TD3, Fujimoto et al. 2018, section 5.3)."""
+    return jnp.clip(sigma * noise, -clip, clip)
+
+
+@jax.custom_jvp
+def log_tanh_slope(u: Array) -> Array:
+    """Return `log(1 − tanh² u)`, which neither overflows nor loses its gradient `−2 tanh u` at saturation."""
+    # 2 (log 2 − |u| − log(1 + e^{−2|u|})). As the exponential lies in (0, 1], `log` serves as well as `log1p`, whose
+    # kernel on the CPU takes ten times as long.
+    size = jnp.abs(u)
+    return 2.0 * (_LOG_TWO - size - jnp.log(1.0 + jnp.exp(-2.0 * size)))
+
+
+@log_tanh_slope.defjvp
+def _log_tanh_slope_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (u,), (du,) = primals, tangents
+    return log_tanh_slope(u), -2.0 * jnp.tanh(u) * du
 
 
 def _squashed_log_prob(noise: Array, u: Array, log_std: Array) -> Array:
     """Return `Σ log N(u; μ, σ) − log(1 − tanh² u)` from the standardised `noise = (u − μ)/σ`."""
-    # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)) neither overflows nor loses its gradient at saturation.
     log_normal = -0.5 * jnp.square(noise) - log_std - _HALF_LOG_TWO_PI
-    return jnp.sum(log_normal - 2.0 * (_LOG_TWO - u - jax.nn.softplus(-2.0 * u)), axis=-1)
+    return jnp.sum(log_normal - log_tanh_slope(u), axis=-1)
 
 
 def tanh_gaussian_log_prob(u: Array, mean: Array, log_std: Array) -> Array:
@@ -186,16 +200,9 @@ def tanh_gaussian_log_prob(u: Array, mean: Array, log_std: Array) -> Array:
     return _squashed_log_prob((u - mean) * jnp.exp(-log_std), u, log_std)
 
 
-def tanh_gaussian_sample(
-    key: Array | None, mean: Array, log_std: Array, noise: Array | None = None
-) -> tuple[Array, Array]:
-    """Return `a = tanh(μ + σ ε)` and its `log π(a)`, differentiable in μ and σ; `noise` replaces a drawn ε."""
-    _same_shape(mean=mean, log_std=log_std)
-    if noise is None:
-        if key is None:
-            raise ValueError("give either a key to draw noise from, or the noise")
-        noise = jax.random.normal(key, mean.shape, mean.dtype)
-    _same_shape(mean=mean, noise=noise)
+def tanh_gaussian_sample(noise: Array, mean: Array, log_std: Array) -> tuple[Array, Array]:
+    """Return `a = tanh(μ + σ ε)` and its `log π(a)` for standard normal ε, differentiable in μ and σ."""
+    _same_shape(mean=mean, log_std=log_std, noise=noise)
     u = mean + jnp.exp(log_std) * noise
     return jnp.tanh(u), _squashed_log_prob(noise, u, log_std)
 

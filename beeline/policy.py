@@ -39,7 +39,7 @@ class Policy:
         first = np.ones(len(batch), bool)
         carried = self.agent.init_actor_state(len(batch)) if mode == "explore" else ()
         self.calls += 1
-        action, _, _ = self.agent.act(self.state, carried, batch, first, self.calls, mode)
+        action = np.asarray(self.agent.act(self.state, carried, batch, first, self.calls, mode)[0])
         low, high = np.array(self.agent.spaces.action_low), np.array(self.agent.spaces.action_high)
         scaled = np.clip((low + high) / 2 + action * (high - low) / 2, low, high).astype(np.float32)
         return scaled.reshape(*flat.shape[:-1], -1), state
@@ -56,7 +56,7 @@ class Policy:
 def greedy(agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
     """The deterministic action in [-1, 1] for one observation."""
     action, _, _ = agent.act(state, (), obs[None], np.zeros(1, bool), 0, "greedy")
-    return action[0]
+    return np.asarray(action)[0]
 
 
 def flatten(obs: Any) -> np.ndarray:

@@ -163,12 +163,12 @@ class ActorCritic:
 
     def act(
         self, state: State, actor_state: Any, obs: np.ndarray, first: np.ndarray, counter: int, mode: str
-    ) -> tuple[np.ndarray, dict[str, Any], Any]:
+    ) -> tuple[Array, dict[str, Any], Any]:
         """Actions for observations `[n, obs_dim]`; see the protocol."""
         action, actor_state = self._act(
             state.actor, state.normaliser, state.key, actor_state, obs, first, np.int32(counter), mode=mode
         )
-        return np.asarray(action), {}, actor_state
+        return action, {}, actor_state
 
     def _act_impl(
         self, params: Params, statistics: Any, key: Array, actor_state: Any, obs: Array, first: Array, counter: Array, mode: str
@@ -254,27 +254,49 @@ class ActorCritic:
         """Every critic's Q(s, a), `[E, B]`."""
         return apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1), self.config.network)[..., 0]
 
+    def _draw_noise(self, state: State, shape: tuple[int, ...], policy: bool, fit: Any) -> dict[str, Array]:
+        """The standard normal noise of one update, by the name of its stream; only what will be looked at is drawn.
+
+        All streams are drawn in one call, which gives the numbers of one call each for less than their time.
+        """
+        root = jax.random.wrap_key_data(state.key)
+        keys = {"explore": rng.fold(root, "explore", state.updates)}
+        drawn = {}
+        if self.actor.stochastic:
+            if self.exploit is not None and self.exploit.entropy:
+                key = rng.fold(root, "exploit", state.updates)
+                if fit is None:
+                    keys["exploit"] = key
+                else:  # a batch of its own, maybe of another size
+                    drawn["exploit"] = jax.random.normal(key, fit.action.shape)
+            for turn in range(self.config.policy_rounds if policy else 0):
+                keys[f"policy/{turn}"] = jax.random.fold_in(rng.fold(root, "policy", state.updates), turn)
+        together = jax.vmap(lambda key: jax.random.normal(key, shape))(jnp.stack(list(keys.values())))
+        return drawn | dict(zip(keys, together))
+
     def _one_update(
         self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool
     ) -> tuple[State, Metrics]:
-        def key(name: str) -> Array:
-            return rng.fold(jax.random.wrap_key_data(state.key), name, state.updates)
-
+        noise = self._draw_noise(state, batch.action.shape, policy, fit)
         reward = self.config.reward_scale * batch.reward
         obs, next_obs = normalise(state.normaliser, batch.obs), normalise(state.normaliser, batch.next_obs)
 
         # T_explore = r + γ m (Q̄(s', a') − ω)
         acting = state.actor if state.actor_target is None else state.actor_target
         next_output = self.actor.output(acting, next_obs)
-        next_action, next_log_prob = self.explore.next_action(key("explore"), self.actor, next_output)
-        next_q = self.q(state.critic_target, next_obs, next_action)
+        next_action, next_log_prob = self.explore.next_action(noise["explore"], self.actor, next_output)
+        if self.exploit:  # one product over both batches takes less time than two
+            both = self.q(state.critic_target, jnp.concatenate([next_obs, obs]), jnp.concatenate([next_action, batch.action]))
+            next_q, here_q = jnp.split(both, 2, axis=-1)
+        else:
+            next_q = self.q(state.critic_target, next_obs, next_action)
         explore_value = self.explore.value(state.explore, next_q, next_log_prob)
         explore_target = operators.bellman_target(reward, batch.discount, explore_value)
         exploit_target = target_q = explore_target
         if self.exploit:  # T_exploit = r + γ m V(s'), with V as it was before this update
             next_v = self.exploit.value(state.exploit["params"], next_obs)
             exploit_target = operators.bellman_target(reward, batch.discount, next_v)
-            target_q = jnp.min(self.q(state.critic_target, obs, batch.action), axis=0)
+            target_q = jnp.min(here_q, axis=0)
 
         def critic_loss(critic: Params) -> tuple[Array, tuple[Any, Metrics]]:
             q = self.q(critic, obs, batch.action)
@@ -300,20 +322,20 @@ class ActorCritic:
             if fit is not None:
                 fit_obs = normalise(state.normaliser, fit.obs)
                 fit_q = jnp.min(self.q(state.critic_target, fit_obs, fit.action), axis=0)
-            _, log_prob = self.actor.sample(key("exploit"), self.actor.output(state.actor, fit_obs))
-            bonus = self.explore.bonus(state.explore, log_prob)
+            bonus = None
+            if self.exploit.entropy:
+                _, log_prob = self.actor.sample(noise["exploit"], self.actor.output(state.actor, fit_obs))
+                bonus = self.explore.bonus(state.explore, log_prob)
             exploit_state, exploit_metrics = self.exploit.update(state.exploit, fit_obs, fit_q, bonus)
             metrics |= exploit_metrics
 
         actor, actor_opt, explore_state = state.actor, state.actor_opt, state.explore
+        judges = jax.tree.map(lambda x: x[: self.explore.policy_critics], critic)
         for turn in range(self.config.policy_rounds if policy else 0):
-            turn_key = jax.random.fold_in(key("policy"), turn)
 
-            def policy_loss(
-                params: Params, turn_key: Array = turn_key, explore_state: Any = explore_state
-            ) -> tuple[Array, Array]:
-                action, log_prob = self.actor.sample(turn_key, self.actor.output(params, obs))
-                return self.explore.policy_loss(explore_state, self.q(critic, obs, action), log_prob), log_prob
+            def policy_loss(params: Params, turn: int = turn, explore_state: Any = explore_state) -> tuple[Array, Array]:
+                action, log_prob = self.actor.sample(noise.get(f"policy/{turn}"), self.actor.output(params, obs))
+                return self.explore.policy_loss(explore_state, self.q(judges, obs, action), log_prob), log_prob
 
             (loss, log_prob), gradients = jax.value_and_grad(policy_loss, has_aux=True)(actor)
             actor, actor_opt = gradient_step(self.actor_optimiser, gradients, actor_opt, actor)

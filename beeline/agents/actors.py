@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ class GaussianActor:
     hidden: Sequence[int]
     body: str
     initialiser: str
+    stochastic: ClassVar[bool] = True
 
     def init(self, key: Array, obs_dim: int) -> Params:
         """Parameters; one last layer holds both heads, each drawn as if it were a layer of its own."""
@@ -40,9 +41,10 @@ class GaussianActor:
         mean, log_std = jnp.split(apply_mlp(params, obs, self.body), 2, axis=-1)
         return mean, jnp.clip(log_std, -20.0, 2.0)
 
-    def sample(self, key: Array, output: Any) -> tuple[Array, Array]:
-        """A reparameterised action and its log π in [-1, 1] units."""
-        return operators.tanh_gaussian_sample(key, *output)
+    def sample(self, noise: Array | None, output: Any) -> tuple[Array, Array]:
+        """The reparameterised action for standard noise ε, and its log π in [-1, 1] units."""
+        assert noise is not None, "a stochastic policy is sampled with noise"
+        return operators.tanh_gaussian_sample(noise, *output)
 
     def explore(self, params: Params, obs: Array, noise: Array) -> Array:
         """The action taken while collecting, for standard noise ε (white or pink)."""
@@ -63,6 +65,7 @@ class DeterministicActor:
     body: str
     initialiser: str
     exploration_noise: float
+    stochastic: ClassVar[bool] = False
 
     def init(self, key: Array, obs_dim: int) -> Params:
         """Parameters of the perceptron."""
@@ -72,7 +75,7 @@ class DeterministicActor:
         """The action itself."""
         return jnp.tanh(apply_mlp(params, obs, self.body))
 
-    def sample(self, key: Array, output: Any) -> tuple[Array, Array]:
+    def sample(self, noise: Array | None, output: Any) -> tuple[Array, Array]:
         """The action; a deterministic policy has no density, and no part that needs one is built with it."""
         return output, jnp.zeros(output.shape[:-1])
 

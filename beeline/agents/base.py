@@ -56,8 +56,10 @@ class Agent(Protocol):
 
     def act(
         self, state: Any, actor_state: Any, obs: np.ndarray, first: np.ndarray, counter: int, mode: str
-    ) -> tuple[np.ndarray, dict[str, Any], Any]:
+    ) -> tuple[Any, dict[str, Any], Any]:
         """Actions in [-1, 1] for observations `[n, obs_dim]`, extras, and the next actor state.
+
+        The actions may still be under way: `np.asarray` waits for them. Until then `obs` and `first` must not change.
 
         `first` marks lanes whose episode begins here; `counter` numbers the decisions and keys the noise; `mode` is
         "explore" or "greedy".

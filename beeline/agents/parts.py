@@ -41,14 +41,18 @@ class ExploreTerm(Protocol):
         """Whether T_explore looks at a slowly following copy of the policy."""
 
     @property
+    def policy_critics(self) -> int | None:
+        """How many of the critics the policy objective looks at; None: all."""
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """The logged quantities."""
 
     def init(self) -> Any:
         """The term's state."""
 
-    def next_action(self, key: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
-        """The action at s' that T_explore looks at, and its log π."""
+    def next_action(self, noise: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
+        """The action at s' that T_explore looks at, for standard noise, and its log π."""
 
     def value(self, state: Any, q: Array, log_prob: Array) -> Array:
         """Q(s', a') − ω for each sample, given the ensemble's Q `[E, B]`."""
@@ -57,7 +61,7 @@ class ExploreTerm(Protocol):
         """−ω(ã|s), as the BAC release subtracts it from V in the exploit regression."""
 
     def policy_loss(self, state: Any, q: Array, log_prob: Array) -> Array:
-        """What the policy minimises, given the ensemble's Q `[E, B]` at its own actions."""
+        """What the policy minimises, given Q `[policy_critics, B]` at its own actions."""
 
     def update(self, state: Any, log_prob: Array) -> tuple[Any, Metrics]:
         """The term's own learning step, with the log π of the policy step."""
@@ -73,6 +77,7 @@ class Entropy:
     log_scale: float
     optimiser: Any
     target_actor: bool = False
+    policy_critics: int | None = None
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -93,9 +98,9 @@ class Entropy:
     def _density(self, log_prob: Array) -> Array:
         return log_prob - self.log_scale  # log π in the units that the entropy is counted in
 
-    def next_action(self, key: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
+    def next_action(self, noise: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
         """One sample a' ~ π(·|s')."""
-        return actor.sample(key, output)
+        return actor.sample(noise, output)
 
     def value(self, state: Any, q: Array, log_prob: Array) -> Array:
         """min_i Q̄_i(s', a') − α log π(a'|s')."""
@@ -130,17 +135,17 @@ class Smoothing:
     sigma: float
     clip: float
     target_actor: bool = True
+    policy_critics: int | None = 1
     metric_names: tuple[str, ...] = ()
 
     def init(self) -> Any:
         """No state."""
         return ()
 
-    def next_action(self, key: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
+    def next_action(self, noise: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
         """The target policy's action with clipped noise."""
-        action, log_prob = actor.sample(key, output)
-        noise = operators.smoothing_noise(key, action.shape, self.sigma, self.clip)
-        return jnp.clip(action + noise, -1.0, 1.0), log_prob
+        action, log_prob = actor.sample(noise, output)
+        return jnp.clip(action + operators.smoothing_noise(noise, self.sigma, self.clip), -1.0, 1.0), log_prob
 
     def value(self, state: Any, q: Array, log_prob: Array) -> Array:
         """min_i Q̄_i(s', a')."""
@@ -187,9 +192,9 @@ class InSampleMaximum:
         """V(s) for each sample."""
         return apply_mlp(params, obs, self.body)[..., 0]
 
-    def update(self, state: Any, obs: Array, q: Array, bonus: Array) -> tuple[Any, Metrics]:
-        """One step on the exploit loss, for u = Q̄_min(s, a) − (V(s) + bonus)."""
-        aim = stop_gradient(q - bonus) if self.entropy else stop_gradient(q)
+    def update(self, state: Any, obs: Array, q: Array, bonus: Array | None) -> tuple[Any, Metrics]:
+        """One step on the exploit loss, for u = Q̄_min(s, a) − (V(s) + bonus); the bonus is needed with `entropy` alone."""
+        aim = stop_gradient(q if bonus is None else q - bonus)
 
         def loss(params: Params) -> tuple[Array, Array]:
             v = self.value(params, obs)

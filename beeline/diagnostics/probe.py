@@ -45,7 +45,8 @@ class Probe:
     def sample(self, acting: tuple[Any, Any, Any], key: Array, obs: Array) -> tuple[Array, Array]:
         """ã ~ π(·|s), deterministic where the policy is, and its bonus −α log π(ã|s) (zero where there is no entropy)."""
         params, statistics, explore = acting
-        action, log_prob = self.agent.actor.sample(key, self.agent.actor.output(params, normalise(statistics, obs)))
+        noise = jax.random.normal(key, (*obs.shape[:-1], self.agent.spaces.action_dim))
+        action, log_prob = self.agent.actor.sample(noise, self.agent.actor.output(params, normalise(statistics, obs)))
         return action, self.agent.explore.bonus(explore, log_prob)
 
     @staticmethod
@@ -98,7 +99,8 @@ class Probe:
         reward = agent.config.reward_scale * batch.reward
         obs, next_obs = normalise(state.normaliser, batch.obs), normalise(state.normaliser, batch.next_obs)
         acting = state.actor if state.actor_target is None else state.actor_target
-        action, log_prob = agent.explore.next_action(key, agent.actor, agent.actor.output(acting, next_obs))
+        noise = jax.random.normal(key, batch.action.shape)
+        action, log_prob = agent.explore.next_action(noise, agent.actor, agent.actor.output(acting, next_obs))
         explore_value = agent.explore.value(state.explore, agent.q(state.critic_target, next_obs, action), log_prob)
         signals = Signals(
             exploit=operators.bellman_target(reward, batch.discount, agent.exploit.value(state.exploit["params"], next_obs)),
