@@ -30,6 +30,7 @@ def test_the_study_is_every_algorithm_with_two_critics_and_with_one(tmp_path: Pa
         (algo + end, algo, not end) for algo in ("sac", "bac", "td3", "bee-td3") for end in ("", "-single")
     }
     assert {run.options["lam"] for run in runs if "lam0" in run.variant} == {0.0}
+    assert {run.algo for run in runs if run.options.get("alpha") == 0.1} == {"sac", "bac"}  # only they have a temperature
     assert {(run.steps, run.options["diagnose"], run.threads) for run in runs} == {(100_000, 5_000, 1)}
 
 
