@@ -35,7 +35,7 @@ VARIANTS = BASES | {name + SINGLE: {**own, "double_q": False} for name, own in B
 PAIRS = (("sac", "bac"), ("bac-lam0", "bac"), ("td3", "bee-td3"))  # an operator without and with its exploit part
 
 GAPS = ("gap_min", "gap_mean", "soft_gap_min", "soft_gap_mean")
-# From a temperature of 1, entropy would be most of Q for more than half of the updates that 100,000 steps have room for.
+# From a temperature of 1, entropy would be most of Q for nearly half of the updates that 100,000 steps have room for.
 OPTIONS: dict[str, Any] = {"alpha": 0.1, "diagnose": 5_000, "eval_every": 10_000, "tensorboard": False}
 
 Row = dict[str, Any]
