@@ -273,6 +273,6 @@ def _shown(row: Row) -> Row:
         "return": cell("return", 0),
         "late gap": cell("gap_min_late_norm", 3),
         "with entropy": cell("soft_gap_min_late_norm", 3),
-        "Δ": cell("delta_norm", 3),
+        "Δ": cell("delta", 2),
         "better": cell("better", 2),
     }

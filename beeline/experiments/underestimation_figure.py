@@ -75,20 +75,20 @@ def _gap(axes: Axes, runs: Sequence[Rows], column: str, colour: str, style: str)
 
 
 def draw_delta(runs: Runs, task: str) -> Figure:
-    """Δ(μ, π) (proxy) over |mean Q| of every diagnosis: blue where the buffer's actions are better, orange where not."""
+    """Δ(μ, π) (proxy, in units of Q) of every diagnosis: blue where the buffer's actions are better, orange where not."""
     names = [name for name in LABELS if any(name + ending in runs for ending in CRITICS)]
     endings = [ending for ending in CRITICS if any(name + ending in runs for name in names)]
     figure = Figure(figsize=(1.0 + 2.2 * len(names), 1.2 + 1.7 * len(endings)), layout="constrained")
     grid = figure.subplots(len(endings), len(names), sharex=True, sharey=True, squeeze=False)
     for line, ending in zip(grid, endings):
-        line[0].set_ylabel(f"{CRITICS[ending].partition(',')[0]}\nΔ(μ, π) / |Q|", fontsize=9)
+        line[0].set_ylabel(f"{CRITICS[ending].partition(',')[0]}\nΔ(μ, π)", fontsize=9)
         for axes, name in zip(line, names):
             own = runs.get(name + ending, ())
             if own:
-                steps, mean, _ = band(own, "diag/delta_norm")
+                steps, mean, _ = band(own, "diag/delta")
                 delta_bars(axes, steps, mean)
                 for rows in own:
-                    axes.plot(*series(rows, "diag/delta_norm"), ".", color="#333333", ms=2)
+                    axes.plot(*series(rows, "diag/delta"), ".", color="#333333", ms=2)
             _dress(axes)
     for top, bottom, name in zip(grid[0], grid[-1], names):
         top.set_title(LABELS[name], fontsize=9)

@@ -153,7 +153,7 @@ def test_the_delta_figure_has_blue_bars_above_and_orange_below() -> None:
     from beeline.diagnostics.plots import BLUE, ORANGE
     from beeline.experiments import underestimation_figure
 
-    runs = {"sac": [metrics([0.0, 0.0], delta_norm=[-1.0, 3.0]), metrics([0.0, 0.0], delta_norm=[-2.0, 1.0])]}
+    runs = {"sac": [metrics([0.0, 0.0], delta=[-1.0, 3.0]), metrics([0.0, 0.0], delta=[-2.0, 1.0])]}
     [axes] = underestimation_figure.draw_delta(runs, "a task").axes
     bars = [(bar.get_height(), to_hex(bar.get_facecolor()).upper()) for bar in axes.patches]
     assert axes.get_title() == "SAC" and axes.get_xlabel() == "environment steps"
