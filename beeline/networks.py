@@ -51,12 +51,18 @@ def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
     return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
 
 
+def elu(x: Array) -> Array:
+    """x above zero, e^x − 1 below; `exp` because the kernel of `expm1` takes several times as long on the CPU."""
+    below = jnp.where(x > 0.0, 0.0, x)
+    return jnp.where(x > 0.0, x, jnp.exp(below) - 1.0)
+
+
 def _activate(layer: dict[str, Array], x: Array, body: str, depth: int) -> Array:
     if body == "mlp":
         return jax.nn.relu(x)
     if depth == 0:
         return jnp.tanh(_layer_norm(x, layer["scale"], layer["shift"]))
-    return jax.nn.elu(x)
+    return elu(x)
 
 
 def apply_mlp(params: Params, x: Array, body: str) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from beeline.networks import apply_ensemble, apply_mlp, init_ensemble, init_mlp, init_normaliser, normalise, observe
+from beeline.networks import apply_ensemble, apply_mlp, elu, init_ensemble, init_mlp, init_normaliser, normalise, observe
 
 
 def test_relu_network_by_hand() -> None:
@@ -76,3 +76,10 @@ def test_statistics_of_observations() -> None:
     np.testing.assert_allclose(statistics["variance"], data.var(0), rtol=1e-4)
     assert float(jnp.abs(normalise(statistics, jnp.full((1, 2), 1e6))).max()) == 10.0
     assert normalise(None, data) is data
+
+
+def test_elu_and_its_gradient() -> None:
+    x = np.array([-30.0, -2.0, -1e-3, -1e-6, 0.0, 1e-6, 0.5, 40.0], np.float32)
+    value, gradient = jax.vmap(jax.value_and_grad(elu))(jnp.asarray(x))
+    np.testing.assert_allclose(value, np.where(x > 0, x, np.expm1(x.astype(np.float64))), rtol=1e-6, atol=1.2e-7)
+    np.testing.assert_allclose(gradient, np.where(x > 0, 1.0, np.exp(x.astype(np.float64))), rtol=1e-6)
