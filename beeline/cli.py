@@ -265,7 +265,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "runs": (_from_results("runs"), "List, filter and sort runs."),
     "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
     "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
-    "paper": (_from_results("paper"), "Make figure and numbers of one of the paper's illustrations."),
+    "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
 }
 
 

@@ -12,37 +12,42 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 Params = tuple[dict[str, Array], ...]
 
 
-def _init_layer(key: Array, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Array]:
-    weights, biases = jax.random.split(key)
+def init_layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Any]:
+    """Weights and bias of one layer."""
     if initialiser == "xavier":  # Glorot uniform, gain 1, zero bias: pranz24's SAC and the BAC release
         bound = math.sqrt(6.0 / (fan_in + fan_out))
-        bias = jnp.zeros(fan_out)
+        bias = np.zeros(fan_out)
     else:  # PyTorch's default for Linear: TD3
         bound = 1.0 / math.sqrt(fan_in)
-        bias = jax.random.uniform(biases, (fan_out,), minval=-bound, maxval=bound)
-    return {"w": jax.random.uniform(weights, (fan_in, fan_out), minval=-bound, maxval=bound), "b": bias}
+        bias = draw.uniform(-bound, bound, fan_out)
+    weights = draw.uniform(-bound, bound, (fan_in, fan_out))
+    return {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
 
 
-def init_mlp(key: Array, sizes: Sequence[int], body: str, initialiser: str) -> Params:
-    """Parameters of a perceptron with layer widths `sizes`, input and output included."""
+def init_mlp(draw: np.random.Generator, sizes: Sequence[int], body: str, initialiser: str) -> Params:
+    """Parameters of a perceptron with layer widths `sizes`, input and output included.
+
+    They are drawn by NumPy: with JAX, compiling the drawing takes longer than all else before the first step.
+    """
     layers = []
     for depth, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        layer = _init_layer(jax.random.fold_in(key, depth), fan_in, fan_out, initialiser)
+        layer = init_layer(draw, fan_in, fan_out, initialiser)
         if body == "bac" and depth == 0:
-            layer |= {"scale": jnp.ones(fan_out), "shift": jnp.zeros(fan_out)}
+            layer |= {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
         layers.append(layer)
     return tuple(layers)
 
 
-def init_ensemble(key: Array, members: int, sizes: Sequence[int], body: str, initialiser: str) -> Params:
-    """Independent members stacked along a leading axis."""
-    keys = jax.vmap(lambda member: jax.random.fold_in(key, member))(jnp.arange(members))
-    return jax.vmap(lambda k: init_mlp(k, sizes, body, initialiser))(keys)
+def init_ensemble(draws: Sequence[np.random.Generator], sizes: Sequence[int], body: str, initialiser: str) -> Params:
+    """Independent members, each drawn by a generator of its own, stacked along a leading axis."""
+    members = [init_mlp(draw, sizes, body, initialiser) for draw in draws]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *members)
 
 
 def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:

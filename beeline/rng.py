@@ -32,3 +32,10 @@ def fold(key: Any, name: str, counter: Any) -> Any:
     import jax
 
     return jax.random.fold_in(jax.random.fold_in(key, tag(name)), counter)
+
+
+def generator(key: Any) -> np.random.Generator:
+    """A NumPy generator seeded by a JAX key."""
+    import jax
+
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))

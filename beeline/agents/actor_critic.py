@@ -83,6 +83,9 @@ class ActorCritic:
             *(self.exploit.metric_names if self.exploit else ()),
             *self.explore.metric_names,
         )
+        # Compiled for the sake of its outputs: they are buffers of their own, also where two of them are equal (networks and
+        # their targets), so that the state can be donated.
+        self._init = jax.jit(self._init_impl)
         self._act = jax.jit(self._act_impl, static_argnames="mode")
         self._update = jax.jit(self._update_impl, static_argnames="phase", donate_argnums=0)
         self._observe = jax.jit(observe, donate_argnums=0)
@@ -129,30 +132,32 @@ class ActorCritic:
         )
 
     def init(self, seed: int) -> State:
-        """The state before the first step; each part draws from a key of its own name."""
-        key = jax.random.key_data(jax.random.key(seed))
-        root = jax.random.wrap_key_data(key)
+        """The state before the first step; each part draws from a stream of its own name."""
         c, spaces = self.config, self.spaces
-        actor = self.actor.init(rng.fold(root, "init/actor", 0), spaces.obs_dim)
         sizes = (spaces.obs_dim + spaces.action_dim, *c.hidden, 1)
-        critic = init_ensemble(rng.fold(root, "init/critic", 0), 1 + c.double_q, sizes, c.network, c.initialiser)
+        members = [rng.stream(seed, "init/critic", member) for member in range(1 + c.double_q)]
+        return self._init(
+            jax.random.key_data(jax.random.key(seed)),
+            self.actor.init(rng.stream(seed, "init/actor"), spaces.obs_dim),
+            init_ensemble(members, sizes, c.network, c.initialiser),
+            self.exploit.draw(rng.stream(seed, "init/exploit"), spaces.obs_dim) if self.exploit else None,
+        )
 
-        def copy(tree: Any) -> Any:  # a donated state must not hold the same buffer twice
-            return jax.tree.map(jnp.array, tree)
-
+    def _init_impl(self, key: Array, actor: Params, critic: Params, exploit: Params | None) -> State:
+        c = self.config
         return State(
             key=key,
             updates=jnp.int32(0),
             actor=actor,
-            actor_target=copy(actor) if self.explore.target_actor else None,
+            actor_target=actor if self.explore.target_actor else None,
             actor_opt=self.actor_optimiser.init(actor),
             critic=critic,
-            critic_target=copy(critic),
+            critic_target=critic,
             critic_opt=self.critic_optimiser.init(critic),
             explore=self.explore.init(),
-            exploit=self.exploit.init(rng.fold(root, "init/exploit", 0), spaces.obs_dim) if self.exploit else (),
+            exploit=self.exploit.init(exploit) if self.exploit and exploit is not None else (),
             blend=self.blend.init(c.batch_size) if self.blend else (),
-            normaliser=init_normaliser(spaces.obs_dim) if c.normalize_obs else None,
+            normaliser=init_normaliser(self.spaces.obs_dim) if c.normalize_obs else None,
         )
 
     # --- acting -----------------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from beeline import operators, rng
-from beeline.networks import Params, apply_mlp, init_mlp
+from beeline.networks import Params, apply_mlp, init_layer, init_mlp
 
 PINK_LENGTH = 1000
 
@@ -29,12 +30,12 @@ class GaussianActor:
     initialiser: str
     stochastic: ClassVar[bool] = True
 
-    def init(self, key: Array, obs_dim: int) -> Params:
+    def init(self, draw: np.random.Generator, obs_dim: int) -> Params:
         """Parameters; one last layer holds both heads, each drawn as if it were a layer of its own."""
-        sizes = (obs_dim, *self.hidden, self.action_dim)
-        *trunk, mean = init_mlp(jax.random.fold_in(key, 0), sizes, self.body, self.initialiser)
-        *_, log_std = init_mlp(jax.random.fold_in(key, 1), sizes, self.body, self.initialiser)
-        return (*trunk, {name: jnp.concatenate([mean[name], log_std[name]], axis=-1) for name in mean})
+        *trunk, mean = init_mlp(draw, (obs_dim, *self.hidden, self.action_dim), self.body, self.initialiser)
+        log_std = init_layer(draw, self.hidden[-1], self.action_dim, self.initialiser)
+        both: dict[str, Any] = {name: np.concatenate([mean[name], log_std[name]], axis=-1) for name in mean}
+        return (*trunk, both)
 
     def output(self, params: Params, obs: Array) -> tuple[Array, Array]:
         """Mean and log σ of the Gaussian before tanh."""
@@ -67,9 +68,9 @@ class DeterministicActor:
     exploration_noise: float
     stochastic: ClassVar[bool] = False
 
-    def init(self, key: Array, obs_dim: int) -> Params:
+    def init(self, draw: np.random.Generator, obs_dim: int) -> Params:
         """Parameters of the perceptron."""
-        return init_mlp(key, (obs_dim, *self.hidden, self.action_dim), self.body, self.initialiser)
+        return init_mlp(draw, (obs_dim, *self.hidden, self.action_dim), self.body, self.initialiser)
 
     def output(self, params: Params, obs: Array) -> Array:
         """The action itself."""

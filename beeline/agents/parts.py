@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.lax import stop_gradient
@@ -183,9 +184,12 @@ class InSampleMaximum:
     optimiser: Any
     metric_names: tuple[str, ...] = ("loss/exploit", "v/mean", "v/minus_q")
 
-    def init(self, key: Array, obs_dim: int) -> Any:
+    def draw(self, draw: np.random.Generator, obs_dim: int) -> Params:
+        """V's initial parameters."""
+        return init_mlp(draw, (obs_dim, *self.hidden, 1), self.body, self.initialiser)
+
+    def init(self, params: Params) -> Any:
         """V's parameters and optimiser."""
-        params = init_mlp(key, (obs_dim, *self.hidden, 1), self.body, self.initialiser)
         return {"params": params, "opt": self.optimiser.init(params)}
 
     def value(self, params: Params, obs: Array) -> Array:

@@ -64,6 +64,15 @@ def _q(critic: Params, obs: Array, action: Array) -> Array:
     return apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1), "mlp")[..., 0]
 
 
+def _init_value(key: Array, number: int, obs_dim: int, fit: Fit) -> Params:
+    return init_mlp(rng.generator(rng.fold(key, "diagnose/init", number)), (obs_dim, *fit.hidden, 1), "mlp", "xavier")
+
+
+def _init_critic(key: Array, number: int, data: Transitions, fit: Fit) -> Params:
+    sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
+    return init_ensemble(rng.generator(rng.fold(key, "diagnose/init", number)).spawn(2), sizes, "mlp", "xavier")
+
+
 def _descend(fit: Fit, loss: Callable[[Any], Array], params: Any, opt: Any) -> tuple[Any, Any]:
     return gradient_step(fit.optimiser, jax.grad(loss)(params), opt, params)
 
@@ -82,9 +91,7 @@ def _train(fit: Fit, key: Array, count: int, start: Any, step: Callable[[Any, Ar
 
 
 @functools.partial(jax.jit, static_argnames="fit")
-def _fit_value(key: Array, obs: Array, q: Array, expectile: Array, fit: Fit) -> Array:
-    params = init_mlp(rng.fold(key, "diagnose/init", 0), (obs.shape[-1], *fit.hidden, 1), "mlp", "xavier")
-
+def _fit_value(key: Array, params: Params, obs: Array, q: Array, expectile: Array, fit: Fit) -> Array:
     def step(state: Any, rows: Array, key: Array) -> Any:
         def loss(params: Params) -> Array:
             return jnp.mean(operators.expectile_value_loss(q[rows], _value(params, obs[rows]), expectile))
@@ -102,7 +109,8 @@ def fit_value(key: Array, obs: Any, q: Any, expectile: float = PASSIVE_EXPECTILE
     """
     q = np.asarray(q, np.float32)
     centre, scale = float(np.mean(q)), max(float(np.std(q)), 1e-6)
-    return np.asarray(_fit_value(key, obs, (q - centre) / scale, jnp.float32(expectile), fit)) * scale + centre
+    params = _init_value(key, 0, np.shape(obs)[-1], fit)
+    return np.asarray(_fit_value(key, params, obs, (q - centre) / scale, jnp.float32(expectile), fit)) * scale + centre
 
 
 # --- the fitted estimate ----------------------------------------------------------------------------------------------
@@ -119,15 +127,14 @@ class FittedDelta(NamedTuple):
 
 def fit_in_sample(key: Array, data: Transitions, expectile: float, fit: Fit) -> tuple[Params, Params]:
     """IQL without an actor: V towards the expectile of Q̄_min(s, a), then Q_i towards r + γ m V(s'). Returns (Q, V)."""
-    return _fit_in_sample(key, data, jnp.float32(expectile), fit)
+    critic, value = _init_critic(key, 0, data, fit), _init_value(key, 1, data.obs.shape[-1], fit)
+    return _fit_in_sample(key, critic, value, data, jnp.float32(expectile), fit)
 
 
 @functools.partial(jax.jit, static_argnames="fit")
-def _fit_in_sample(key: Array, data: Transitions, expectile: Array, fit: Fit) -> tuple[Params, Params]:
-    sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
-    critic = init_ensemble(rng.fold(key, "diagnose/init", 0), 2, sizes, "mlp", "xavier")
-    value = init_mlp(rng.fold(key, "diagnose/init", 1), (data.obs.shape[-1], *fit.hidden, 1), "mlp", "xavier")
-
+def _fit_in_sample(
+    key: Array, critic: Params, value: Params, data: Transitions, expectile: Array, fit: Fit
+) -> tuple[Params, Params]:
     def step(state: Any, rows: Array, key: Array) -> Any:
         critic, critic_opt, target, value, value_opt = state
         batch = jax.tree.map(lambda x: x[rows], data)
@@ -153,10 +160,7 @@ def _fit_in_sample(key: Array, data: Transitions, expectile: Array, fit: Fit) ->
 def fit_policy_q(key: Array, data: Transitions, policy: Sample, fit: Fit) -> Params:
     """Fitted Q evaluation: Q_i towards r + γ m Q̄_min(s', a'), a' ~ π, without entropy."""
 
-    def run(key: Array, data: Transitions) -> Params:
-        sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
-        critic = init_ensemble(rng.fold(key, "diagnose/init", 2), 2, sizes, "mlp", "xavier")
-
+    def run(key: Array, critic: Params, data: Transitions) -> Params:
         def step(state: Any, rows: Array, key: Array) -> Any:
             critic, opt, target = state
             batch = jax.tree.map(lambda x: x[rows], data)
@@ -171,7 +175,7 @@ def fit_policy_q(key: Array, data: Transitions, policy: Sample, fit: Fit) -> Par
 
         return _train(fit, key, data.obs.shape[0], (critic, fit.optimiser.init(critic), critic), step)[0]
 
-    return jax.jit(run)(key, data)
+    return jax.jit(run)(key, _init_critic(key, 2, data, fit), data)
 
 
 def policy_value(key: Array, critic: Params, obs: Array, policy: Sample, samples: int) -> float:
