@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from whole_runs import flags, same_run, small
 
-from beeline import agents
+from beeline import __version__, agents
 from beeline.cli import COMMANDS, main
 from beeline.options import TrainConfig
 
@@ -42,6 +42,11 @@ def test_help_is_quick() -> None:
     assert done.stderr.strip().endswith("[0, 0, 2, 2, 2] set()")
     assert "unknown command 'trian'. Did you mean 'train'?" in done.stderr
     assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "beeline", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__
 
 
 @pytest.mark.parametrize("command", COMMANDS)
