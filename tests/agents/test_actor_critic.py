@@ -88,7 +88,8 @@ def plain_bac_update(state: State, b: Batch, body: str, lam: float, tau_e: float
         u = mean + jnp.exp(log_std) * eps
         a = jnp.tanh(u)
         log_normal = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi)
-        return a, (log_normal - jnp.log(1 - a**2 + 1e-12)).sum(-1) - log_scale
+        # 1 − tanh² u = cosh⁻² u, without the cancellation that 1 − a² has where |u| is large
+        return a, (log_normal + 2 * jnp.log(jnp.cosh(u))).sum(-1) - log_scale
 
     def v(params: Any, s: Any) -> jax.Array:
         return plain_mlp(params, s, body)[:, 0]
