@@ -57,7 +57,7 @@ def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
 
 
 def elu(x: Array) -> Array:
-    """x above zero, e^x − 1 below; `exp` because the kernel of `expm1` takes several times as long on the CPU."""
+    """x above zero, e^x − 1 below; `exp` because the kernel of `expm1` takes more than twice as long on the CPU."""
     below = jnp.where(x > 0.0, 0.0, x)
     return jnp.where(x > 0.0, x, jnp.exp(below) - 1.0)
 

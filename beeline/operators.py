@@ -177,7 +177,7 @@ def smoothing_noise(noise: Array, sigma: Scalar, clip: Scalar) -> Array:
 def log_tanh_slope(u: Array) -> Array:
     """Return `log(1 − tanh² u)`, which neither overflows nor loses its gradient `−2 tanh u` at saturation."""
     # 2 (log 2 − |u| − log(1 + e^{−2|u|})). As the exponential lies in (0, 1], `log` serves as well as `log1p`, whose
-    # kernel on the CPU takes ten times as long.
+    # kernel on the CPU takes twice as long.
     size = jnp.abs(u)
     return 2.0 * (_LOG_TWO - size - jnp.log(1.0 + jnp.exp(-2.0 * size)))
 

@@ -99,7 +99,7 @@ def measure(
         for number in range(rounds):
             began = time.perf_counter()
             roofs.append(blas.ask(do="roof", n=size, seconds=1.0)["gflops"])
-            time.sleep(0.5)  # OpenBLAS's threads go on spinning for a while, which would cost the first in line a fifth
+            time.sleep(0.5)  # OpenBLAS's threads go on spinning for a while, which would slow down the first in line
             # Every other round goes backwards, so that nobody always comes after the same neighbour.
             for each, (worker, _) in list(zip(samples, warmed))[:: -1 if number % 2 else 1]:
                 each.steps.append(worker.ask(do="train", seconds=seconds)["per_s"])
