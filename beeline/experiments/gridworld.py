@@ -1,7 +1,8 @@
 """The grid world: pure exploitation, pure exploration and BEE on a maze, with the sweep that their order depends on.
 
 Q-learning from replay in an 8 x 8 maze. Exploration is a count bonus, `ω(s, a) = −β/√(N(s, a) + 1)`, and π is ε-greedy in
-`Q − ω`; exploitation takes the maximum over the actions seen so far, and when it learns alone it also acts on them alone.
+`Q − ω`; exploitation takes the maximum over the actions seen so far. Where it learns alone it is also greedy among these alone,
+and ε is its chance of an action that it has not seen.
 All settings and seeds learn side by side as lanes of arrays; a seed has the same random numbers in every setting.
 """
 
@@ -119,9 +120,14 @@ class _Tables:
         self.act_term = np.where(wide(self.seen_only), self.unseen, self.bonus)
 
     def act(self, row: Ints, draw: Floats) -> Ints:
-        """Return the ε-greedy action in `Q − ω`, or in Q over the seen actions; ties are broken at random."""
+        """Return the ε-greedy action in `Q − ω`, or in Q over the seen actions; ties are broken at random.
+
+        The random action of pure exploitation is one of those it has not seen here, as long as there are any.
+        """
         greedy = (self.q[:, row] + self.act_term[:, row] + _TIE * draw[2:6]).argmax(axis=0)
-        return np.where(draw[0] < EPSILON, (4 * draw[1]).astype(np.int64), greedy)
+        new = (draw[2:6] - self.unseen[:, row]).argmax(axis=0)
+        any_new = self.seen_only & (self.unseen[:, row] == _UNSEEN).any(axis=0)
+        return np.where(draw[0] < EPSILON, np.where(any_new, new, (4 * draw[1]).astype(np.int64)), greedy)
 
     def see(self, pair: Ints) -> None:
         """Count one more visit of a pair in every lane."""
