@@ -162,6 +162,28 @@ def test_hostile_containers_are_refused() -> None:
             files.read_npz(data)
 
 
+def test_a_machine_out_of_memory_is_not_taken_for_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np.lib.format, "read_array", full)
+    with pytest.raises(MemoryError):
+        files.read_npz(container(np.zeros(5)))
+
+
+@pytest.mark.parametrize("claimed", [(2**50,), (4,), (6,), (5, 2), (-5,)])
+def test_a_header_that_claims_another_size_is_refused_before_memory_is_asked_for(
+    claimed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = io.BytesIO()
+    with zipfile.ZipFile(forged, "w") as file, file.open("a.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"shape": claimed, "fortran_order": False, "descr": "<f8"})
+        member.write(np.zeros(5).tobytes())
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *a, **k: pytest.fail("read although it does not fit"))
+    with pytest.raises(ValueError, match="not an array of numbers"):
+        files.read_npz(forged.getvalue())
+
+
 def test_json_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     assert files.read_json(path) == {}

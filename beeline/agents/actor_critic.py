@@ -113,7 +113,7 @@ class ActorCritic:
             alpha=c.alpha if present else 0.0,
             tuned=c.tune_alpha and present,
             target_entropy=-float(self.spaces.action_dim) if c.target_entropy is None else c.target_entropy,
-            log_scale=sum(math.log(s) for s in self.spaces.action_scale) if c.entropy_units == "env" else 0.0,
+            scale=self.spaces.action_scale if c.entropy_units == "env" else None,
             optimiser=self._optimiser(c.alpha_lr, c.alpha_beta1),
         )
 

@@ -75,7 +75,7 @@ class Entropy:
     alpha: float
     tuned: bool
     target_entropy: float
-    log_scale: float
+    scale: tuple[float, ...] | None  # of the env's actions, in whose units log π is counted; None: in [-1, 1]
     optimiser: Any
     target_actor: bool = False
     policy_critics: int | None = None
@@ -97,7 +97,7 @@ class Entropy:
         return jnp.exp(state["log_alpha"]) if self.tuned else state["alpha"]
 
     def _density(self, log_prob: Array) -> Array:
-        return log_prob - self.log_scale  # log π in the units that the entropy is counted in
+        return log_prob if self.scale is None else operators.env_log_prob(log_prob, jnp.array(self.scale))
 
     def next_action(self, noise: Array, actor: Actor, output: Any) -> tuple[Array, Array]:
         """One sample a' ~ π(·|s')."""
