@@ -76,7 +76,7 @@ def test_every_option_is_on_the_command_line_page(algo: str) -> None:
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_options", DOCS / "generate_options.py")
+    spec = importlib.util.spec_from_file_location("generate_tables", DOCS / "generate_tables.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

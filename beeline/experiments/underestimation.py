@@ -196,6 +196,15 @@ def read(out: Path, runs: Sequence[BenchRun]) -> list[tuple[BenchRun, list[Row]]
     return found
 
 
+def tabulate(found: Sequence[tuple[BenchRun, list[Row]]]) -> dict[str, Any]:
+    """The tables of diagnosed runs: what each measured, the variants over their seeds, and the pairs compared."""
+    rows = [
+        {"variant": run.variant, "algo": run.algo, "double_q": not run.variant.endswith(SINGLE), "seed": run.seed, **measure(own)}
+        for run, own in found
+    ]
+    return {"rows": rows, "variants": summarise(rows), "comparisons": compare(rows)}
+
+
 def draw(out: Path, runs: Sequence[BenchRun]) -> dict[str, Any]:
     """Write underestimation.{json,csv}, -variants.csv, -comparisons.csv, -bias.{png,svg} and -delta.{png,svg}; the tables."""
     from beeline.experiments import underestimation_figure as figures
@@ -203,10 +212,6 @@ def draw(out: Path, runs: Sequence[BenchRun]) -> dict[str, Any]:
     found = read(out, runs)
     if not found:
         raise RunFolderError(f"no run in {out} has a diagnosis yet: train first, without --draw.")
-    rows = [
-        {"variant": run.variant, "algo": run.algo, "double_q": not run.variant.endswith(SINGLE), "seed": run.seed, **measure(own)}
-        for run, own in found
-    ]
     task, gamma = found[0][0].task, found[0][0].options.get("gamma")
     result: dict[str, Any] = {
         "task": task,
@@ -214,12 +219,10 @@ def draw(out: Path, runs: Sequence[BenchRun]) -> dict[str, Any]:
         "steps": runs[0].steps,
         "runs": len(runs),
         "finished": sum(bench_watch.look(out, run).state == "finished" for run in runs),
-        "rows": rows,
-        "variants": summarise(rows),
-        "comparisons": compare(rows),
+        **tabulate(found),
     }
     output.save_json(out, NAME, result)
-    output.save_csv(out, NAME, rows)
+    output.save_csv(out, NAME, result["rows"])
     output.save_csv(out, f"{NAME}-variants", result["variants"])
     if result["comparisons"]:
         output.save_csv(out, f"{NAME}-comparisons", result["comparisons"])
@@ -260,19 +263,21 @@ def run(
     return code
 
 
+def cell(row: Row, name: str, digits: int) -> str:
+    """A number of a variant with its deviation over seeds, as text."""
+    value, spread = row[name], row[f"{name}_std"]
+    return "–" if value is None else f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
 def _shown(row: Row) -> Row:
     """The columns for the terminal: gaps are normalised and late, with their deviation over seeds."""
-
-    def cell(name: str, digits: int) -> str:
-        value, spread = row[name], row[f"{name}_std"]
-        return "–" if value is None else f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
-
     return {
         "variant": row["variant"],
         "seeds": row["seeds"],
-        "return": cell("return", 0),
-        "late gap": cell("gap_min_late_norm", 3),
-        "with entropy": cell("soft_gap_min_late_norm", 3),
-        "Δ": cell("delta", 2),
-        "better": cell("better", 2),
+        "return": cell(row, "return", 0),
+        "late gap": cell(row, "gap_min_late_norm", 3),
+        "with entropy": cell(row, "soft_gap_min_late_norm", 3),
+        "Δ": cell(row, "delta", 2),
+        "late Δ": cell(row, "delta_late", 2),
+        "better": cell(row, "better", 2),
     }

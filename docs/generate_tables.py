@@ -1,7 +1,7 @@
-"""Writes the tables of the docs that are made from the code, between their markers.
+"""Writes the tables of the docs that are made from the code and from the records of runs, between their markers.
 
-    python docs/generate_options.py            write
-    python docs/generate_options.py --check    say which files are not up to date; exit code 1 if any is not
+    python docs/generate_tables.py            write
+    python docs/generate_tables.py --check    say which files are not up to date; exit code 1 if any is not
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from beeline import agents
 from beeline.agents.presets import preset_options
 from beeline.cli import COMMANDS
 from beeline.config import Config, Rule
+from beeline.experiments import bench_plan, underestimation
 from beeline.options import TrainConfig
 from beeline.record import LOOP_COLUMNS, TIME_COLUMNS
+from beeline.report import runs as recorded_runs
+from beeline.report.model import model
 
 DOCS = Path(__file__).parent
+RECORDS = DOCS.parent / "benchmarks" / "records"
 _BLOCK = re.compile(r"(<!-- generated: ([a-z0-9 -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # One task per column of the paper's tables; see beeline/agents/presets.py.
@@ -112,7 +116,7 @@ def loop_metrics() -> str:
     """The columns of the metrics table that every algorithm has."""
     columns = [*LOOP_COLUMNS, *TIME_COLUMNS]
     if set(columns) != set(LOOP_METRICS):
-        raise SystemExit(f"docs/generate_options.py: no formula for {sorted(set(columns) ^ set(LOOP_METRICS))}")
+        raise SystemExit(f"docs/generate_tables.py: no formula for {sorted(set(columns) ^ set(LOOP_METRICS))}")
     return table(["column", "formula"], [[f"`{name}`", LOOP_METRICS[name]] for name in columns])
 
 
@@ -127,12 +131,103 @@ def algorithms() -> str:
     return table(["algorithm", "what it is"], rows)
 
 
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _underestimation() -> dict[str, Any]:
+    folder = RECORDS / "underestimation"
+    return underestimation.tabulate(underestimation.read(folder, bench_plan.recorded(folder)))
+
+
+def underestimation_variants() -> str:
+    """What the study of late underestimation measured, a row per variant."""
+    columns = {
+        "evaluated return": ("return", 0),
+        "late gap": ("gap_min_late_norm", 2),
+        "late gap, with entropy": ("soft_gap_min_late_norm", 2),
+        "late Δ": ("delta_late", 2),
+        "buffer's action better, late": ("better_late", 2),
+    }
+    rows = [
+        [f"`{row['variant']}`", str(row["seeds"]), *(underestimation.cell(row, *column) for column in columns.values())]
+        for row in _underestimation()["variants"]
+    ]
+    return table(["variant", "seeds", *columns], rows)
+
+
+def underestimation_pairs() -> str:
+    """The same study's pairs, without and with the exploit part."""
+    rows = [
+        [
+            f"`{row['without']}` → `{row['with']}`",
+            "with entropy" if row["gap"].startswith("soft") else "plain",
+            f"{row['late_without']:+.2f}",
+            f"{row['late_with']:+.2f}",
+            f"{row['difference']:+.2f} ± {row['difference_std']:.2f}",
+            f"{row['lessened']} of {row['under_without']}",
+        ]
+        for row in _underestimation()["comparisons"]
+        if row["gap"].endswith("_min")
+    ]
+    return table(["pair", "return", "late gap without", "with", "difference", "seeds where underestimation lessened"], rows)
+
+
+@functools.cache
+def _comparison() -> dict[str, Any]:
+    return model(recorded_runs.read_all([RECORDS / "bac-against-sac"]))
+
+
+def _interval(found: dict[str, Any], digits: int) -> str:
+    value = f"{found['value']:.{digits}f}"
+    return value if found["low"] is None else f"{value} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
+
+
+def comparison_final() -> str:
+    """Final scores of the matched comparison, task by task."""
+    data = _comparison()
+    names = [line["name"] for line in data["lines"]]
+    rows = []
+    for task in data["tasks"]:
+        cells = []
+        for found in task["final"]:
+            scores = ", ".join(f"{score:.0f}" for score in sorted(found["scores"]))
+            cells += [_interval(found, 0), scores]
+        means = [found["value"] for found in task["final"]]
+        rows.append([task["id"], *cells, f"{means[-1] - means[0]:+.0f}", f"{task['resolves']:.0f}"])
+    heads = [head for name in names for head in (name, "seeds, sorted")]
+    return table(["task", *heads, f"{names[-1]} − {names[0]}", "smallest resolvable difference"], rows)
+
+
+def comparison_aggregates() -> str:
+    """Aggregates of the matched comparison over its tasks."""
+    data = _comparison()
+    titles = {"iqm": "interquartile mean", "median": "median", "mean": "mean"}
+    titles |= {"optimality_gap": "optimality gap (lower is better)"}
+    found = data["aggregates"]["rows"]
+    rows = [[title, *(_interval(row[name], 3) for row in found)] for name, title in titles.items()]
+    return table(["over all tasks", *(data["lines"][row["line"]]["name"] for row in found)], rows)
+
+
+def comparison_improvement() -> str:
+    """The probability of improvement in the matched comparison."""
+    data = _comparison()
+    name = lambda number: data["lines"][number]["name"]  # noqa: E731
+    rows = [[f"P({name(row['first'])} > {name(row['second'])})", _interval(row, 2)] for row in data["aggregates"]["improvement"]]
+    return table(["probability of improvement", "value"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "options run": run_options,
     "options algorithms": algorithm_options,
     "loop metrics": loop_metrics,
     "commands": commands,
     "algorithms": algorithms,
+    "underestimation variants": underestimation_variants,
+    "underestimation pairs": underestimation_pairs,
+    "comparison final": comparison_final,
+    "comparison aggregates": comparison_aggregates,
+    "comparison improvement": comparison_improvement,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
 }
 
@@ -153,7 +248,7 @@ def main(check: bool) -> int:
             if not check:
                 page.write_text(new)
     for page in stale:
-        print(f"{page.relative_to(DOCS.parent)} {'is not up to date: python docs/generate_options.py' if check else 'written'}")
+        print(f"{page.relative_to(DOCS.parent)} {'is not up to date: python docs/generate_tables.py' if check else 'written'}")
     return int(check and bool(stale))
 
 
