@@ -1,6 +1,6 @@
 """How fast whole training is, beside stable-baselines3 and SBX, and which share of the processor's limit it reaches.
 
-    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick]
+    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick] [--size N]
 
 Environment steps per second on gym/Walker2d-v5 with one update per step, for two sizes of networks and batch, with the
 same ReLU networks everywhere. Every system runs with one thread and with two, in a worker process of its own that is
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything here")
     parser.add_argument("--rounds", type=int, help="rounds of every measurement [6; with --quick 2]")
     parser.add_argument("--quick", action="store_true", help="short rounds of the main table only")
+    parser.add_argument("--size", type=int, choices=SIZES, help="one size of networks and batch alone [both]")
     given = parser.parse_args()
     rounds = given.rounds or (2 if given.quick else 6)
     seconds = 2.0 if given.quick else 4.0
@@ -130,7 +131,7 @@ def main() -> None:
     versions: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
         folder = Path(name)
-        for size in SIZES:
+        for size in SIZES if given.size is None else (given.size,):
             found, measured = measure(size, peers, folder, rounds, seconds, versions)
             samples += found
             roofs[size] = max(measured)

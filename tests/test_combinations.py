@@ -1,0 +1,53 @@
+"""Every combination of backbone, exploit estimator and blend, given on the command line, trains a few hundred steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from whole_runs import flags, small
+
+from beeline.agents.options import BLENDS, EXPLOITS
+from beeline.cli import main
+from beeline.record import read_metrics
+
+BACKBONES = ("bac", "bee-td3")
+STEPS = 300
+
+
+def trained(out: Path, algo: str, *words: str) -> list[dict]:
+    """The rows of a short training that have something learnt in them; every number in them is finite."""
+    options = small(algo, steps=STEPS, eval_every=STEPS, checkpoint_every=STEPS, batch_size=16)
+    assert main(["train", algo, "toys:Walk-v0", "--out", str(out), *flags(options), *words]) == 0
+    rows = [row for row in read_metrics(out / "metrics.csv") if row["q/target"] is not None]
+    assert rows[-1]["step"] == STEPS and rows[-1]["updates"] >= 250
+    learnt = {name for row in rows for name in row if name.startswith(("loss/", "q/", "v/", "lambda")) and row[name] is not None}
+    assert learnt >= {"loss/critic", "loss/actor", "loss/exploit", "q/mean", "q/target", "v/mean", "lambda"}
+    assert all(np.isfinite(row[name]) for row in rows for name in learnt if row[name] is not None)
+    return rows
+
+
+@pytest.mark.parametrize("blend", BLENDS)
+@pytest.mark.parametrize("exploit", EXPLOITS)
+@pytest.mark.parametrize("algo", BACKBONES)
+def test_trains(algo: str, exploit: str, blend: str, tmp_path: Path) -> None:
+    rows = trained(tmp_path / "run", algo, "--exploit", exploit, "--blend", blend)
+    for row in rows:
+        y, targets, lam = row["q/target"], (row["q/exploit_target"], row["q/explore_target"]), row["lambda"]
+        assert 0.0 <= lam <= 1.0
+        tolerance = 1e-5 * (1.0 + max(map(abs, targets)))
+        if blend == "fixed":  # means of a batch, so these are bounds of the element-wise operators and exact for the fixed one
+            assert lam == 0.5 and y == pytest.approx(sum(targets) / 2, abs=tolerance)
+        elif blend == "min":
+            assert y <= min(targets) + tolerance
+        elif blend == "max":
+            assert y >= max(targets) - tolerance
+    assert len({row["q/mean"] for row in rows}) == len(rows)  # the critics moved
+
+
+@pytest.mark.parametrize("noise", ["white", "pink"])
+@pytest.mark.parametrize("algo", BACKBONES)
+def test_trains_without_an_exploration_term(algo: str, noise: str, tmp_path: Path) -> None:
+    rows = trained(tmp_path / "run", algo, "--explore", "none", "--acting-noise", noise)
+    assert all(row.get("alpha") in (None, 0.0) for row in rows)
