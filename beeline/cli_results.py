@@ -125,7 +125,7 @@ def fill_paper(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", choices=STUDIES, help="which study of the paper")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of figures and tables [runs/paper-<study>]")
     parser.add_argument("--seeds", metavar="N", help="seeds of gridworld [30] or underestimation [2]")
-    parser.add_argument("--quick", action="store_true", help="gridworld: the paper's panels without the sweep")
+    parser.add_argument("--quick", action="store_true", help="gridworld: a sweep of at most 5 seeds and 2000 steps")
     group = parser.add_argument_group("options of underestimation (what is not given is as in --out, if a study is there)")
     group.add_argument("--task", help=f"the task that all are trained on [{underestimation.TASK}]")
     group.add_argument("--steps", metavar="N", help=f"environment steps of every run [{underestimation.STEPS}]")

@@ -144,33 +144,34 @@ def underestimation_variants() -> str:
     """What the study of late underestimation measured, a row per variant."""
     columns = {
         "evaluated return": ("return", 0),
-        "late gap": ("gap_min_late_norm", 2),
-        "late gap, with entropy": ("soft_gap_min_late_norm", 2),
+        "late gap / return": ("gap_min_late_norm", 2),
+        "the same, with entropy": ("soft_gap_min_late_norm", 2),
+        "late gap, in Q": ("gap_min_late", 1),
         "late Δ": ("delta_late", 2),
+        "late Δ / Q": ("delta_norm_late", 3),
         "buffer's action better, late": ("better_late", 2),
     }
     rows = [
-        [f"`{row['variant']}`", str(row["seeds"]), *(underestimation.cell(row, *column) for column in columns.values())]
+        [f"`{row['variant']}`", *(underestimation.cell(row, *column).replace("-", "−") for column in columns.values())]
         for row in _underestimation()["variants"]
     ]
-    return table(["variant", "seeds", *columns], rows)
+    return table(["variant", *columns], rows)
 
 
 def underestimation_pairs() -> str:
     """The same study's pairs, without and with the exploit part."""
-    rows = [
-        [
-            f"`{row['without']}` → `{row['with']}`",
-            "with entropy" if row["gap"].startswith("soft") else "plain",
-            f"{row['late_without']:+.2f}",
-            f"{row['late_with']:+.2f}",
-            f"{row['difference']:+.2f} ± {row['difference_std']:.2f}",
-            f"{row['lessened']} of {row['under_without']}",
-        ]
-        for row in _underestimation()["comparisons"]
-        if row["gap"].endswith("_min")
-    ]
-    return table(["pair", "return", "late gap without", "with", "difference", "seeds where underestimation lessened"], rows)
+    rows = []
+    for row in _underestimation()["comparisons"]:
+        if not row["gap"].endswith("_min"):
+            continue
+        digits = 1 if row["unit"] == "q" else 2
+        kind = ("in Q" if row["unit"] == "q" else "/ return") + (", with entropy" if row["gap"].startswith("soft") else "")
+        numbers = [f"{row[name]:+.{digits}f}" for name in ("late_without", "late_with", "difference")]
+        if row["difference_std"] is not None:
+            numbers[-1] += f" ± {row['difference_std']:.{digits}f}"
+        lessened = f"{row['lessened']} of {row['under_without']}" if row["under_without"] else "–"
+        rows.append([f"`{row['without']}` → `{row['with']}`", kind, *(text.replace("-", "−") for text in numbers), lessened])
+    return table(["pair", "late gap", "without", "with", "difference", "seeds where underestimation lessened"], rows)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from beeline.cli import main
 from beeline.record import read_metrics
 
 BACKBONES = ("bac", "bee-td3")
+EXPLORE = {"bac": "entropy", "bee-td3": "smoothing"}
 STEPS = 300
 
 
@@ -43,11 +44,20 @@ def test_trains(algo: str, exploit: str, blend: str, tmp_path: Path) -> None:
             assert y <= min(targets) + tolerance
         elif blend == "max":
             assert y >= max(targets) - tolerance
+    if blend.startswith("ada"):
+        assert len({row["lambda"] for row in rows}) > 1  # it adapts
     assert len({row["q/mean"] for row in rows}) == len(rows)  # the critics moved
 
 
-@pytest.mark.parametrize("noise", ["white", "pink"])
 @pytest.mark.parametrize("algo", BACKBONES)
-def test_trains_without_an_exploration_term(algo: str, noise: str, tmp_path: Path) -> None:
-    rows = trained(tmp_path / "run", algo, "--explore", "none", "--acting-noise", noise)
-    assert all(row.get("alpha") in (None, 0.0) for row in rows)
+def test_trains_without_an_exploration_term_and_with_either_noise(algo: str, tmp_path: Path) -> None:
+    runs = {
+        (explore, noise): trained(tmp_path / f"{explore}-{noise}", algo, "--explore", explore, "--acting-noise", noise)
+        for explore, noise in (("none", "white"), ("none", "pink"), (EXPLORE[algo], "white"))
+    }
+    losses = {name: [row["loss/critic"] for row in rows] for name, rows in runs.items()}
+    assert losses["none", "white"] != losses["none", "pink"]
+    assert losses["none", "white"] != losses[EXPLORE[algo], "white"]
+    if algo == "bac":
+        assert {row["alpha"] for row in runs["none", "white"]} == {0.0}
+        assert all(row["alpha"] > 0.0 for row in runs["entropy", "white"])

@@ -6,6 +6,7 @@ are read off what the runs recorded (docs/diagnostics.md says what the columns a
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ SINGLE = "-single"
 VARIANTS = BASES | {name + SINGLE: {**own, "double_q": False} for name, own in BASES.items()}
 PAIRS = (("sac", "bac"), ("bac-lam0", "bac"), ("td3", "bee-td3"))  # an operator without and with its exploit part
 
+UNITS = {"q": "", "return": "_norm"}  # what a gap is counted in, and how the names of such columns end
 GAPS = ("gap_min", "gap_mean", "soft_gap_min", "soft_gap_mean")
 # From a temperature of 1, entropy would be most of Q for nearly half of the updates that 100,000 steps have room for.
 OPTIONS: dict[str, Any] = {"alpha": 0.1, "diagnose": 5_000, "eval_every": 10_000, "tensorboard": False}
@@ -147,36 +149,35 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
 
 
 def compare(rows: Sequence[Row]) -> list[Row]:
-    """The late normalised gap without and with the exploit part, over the seeds that both have.
+    """The late gap without and with the exploit part, over the seeds that both have.
 
-    `difference` is with − without; `lessened` counts the seeds whose gap without was below zero and is nearer to it with.
+    In units of Q (`q`) and over the returns (`return`): returns that grow shrink the second and not the first. `difference` is
+    with − without; `lessened` counts the seeds whose gap without was below zero and is nearer to it with.
     """
-    table = {(row["variant"], row["seed"]): row for row in rows}
     found = []
-    for ending in ("", SINGLE):
-        for base, bee in PAIRS:
-            for gap in GAPS:
-                name = f"{gap}_late_norm"
-                seeds = [seed for variant, seed in table if variant == base + ending and (bee + ending, seed) in table]
-                pairs = [(table[base + ending, seed][name], table[bee + ending, seed][name]) for seed in seeds]
-                both = np.array([pair for pair in pairs if None not in pair], float)
-                if not len(both):
-                    continue
-                gain = both[:, 1] - both[:, 0]
-                found.append(
-                    {
-                        "without": base + ending,
-                        "with": bee + ending,
-                        "gap": gap,
-                        "seeds": len(both),
-                        "late_without": round(float(both[:, 0].mean()), 4),
-                        "late_with": round(float(both[:, 1].mean()), 4),
-                        "difference": round(float(gain.mean()), 4),
-                        "difference_std": round(float(gain.std(ddof=1)), 4) if len(gain) > 1 else None,
-                        "under_without": int(np.sum(both[:, 0] < 0)),
-                        "lessened": int(np.sum((both[:, 0] < 0) & (np.abs(both[:, 1]) < np.abs(both[:, 0])))),
-                    }
-                )
+    for ending, (base, bee), gap, unit in itertools.product(("", SINGLE), PAIRS, GAPS, UNITS):
+        names = base + ending, bee + ending
+        late = {(row["variant"], row["seed"]): row[f"{gap}_late{UNITS[unit]}"] for row in rows if row["variant"] in names}
+        pairs = [(late[names[0], seed], late.get((names[1], seed))) for variant, seed in late if variant == names[0]]
+        both = np.array([pair for pair in pairs if None not in pair], float)
+        if not len(both):
+            continue
+        gain = both[:, 1] - both[:, 0]
+        found.append(
+            {
+                "without": names[0],
+                "with": names[1],
+                "gap": gap,
+                "unit": unit,
+                "seeds": len(both),
+                "late_without": round(float(both[:, 0].mean()), 4),
+                "late_with": round(float(both[:, 1].mean()), 4),
+                "difference": round(float(gain.mean()), 4),
+                "difference_std": round(float(gain.std(ddof=1)), 4) if len(gain) > 1 else None,
+                "under_without": int(np.sum(both[:, 0] < 0)),
+                "lessened": int(np.sum((both[:, 0] < 0) & (np.abs(both[:, 1]) < np.abs(both[:, 0])))),
+            }
+        )
     return found
 
 

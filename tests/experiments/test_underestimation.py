@@ -123,8 +123,11 @@ def test_the_summary_is_over_seeds() -> None:
 def test_the_comparison_is_seed_by_seed() -> None:
     late = {("sac", 0): -2.0, ("sac", 1): -4.0, ("sac", 2): 5.0, ("bac", 0): -1.0, ("bac", 1): 5.0, ("td3-single", 0): 1.0}
     found = study.compare(rows_of(late))
-    assert [(row["without"], row["with"], row["gap"]) for row in found] == [("sac", "bac", "gap_min"), ("sac", "bac", "gap_mean")]
-    row = found[0]
+    assert {(row["without"], row["with"]) for row in found} == {("sac", "bac")}
+    shown = [("gap_min", "q"), ("gap_min", "return"), ("gap_mean", "q"), ("gap_mean", "return")]
+    assert [(row["gap"], row["unit"]) for row in found] == shown
+    raw, row = found[:2]
+    assert (raw["late_without"], raw["late_with"], raw["difference"]) == (-3.0, 2.0, 5.0)
     assert (row["seeds"], row["late_without"], row["late_with"], row["difference"]) == (2, -0.3, 0.2, 0.5)
     assert row["difference_std"] == pytest.approx(0.5657, abs=1e-4)  # of .1 and .9
     assert (row["under_without"], row["lessened"]) == (2, 1)  # seed 1 overshoots: 5 is farther from zero than -4
