@@ -195,7 +195,8 @@ def comparison_final() -> str:
             scores = ", ".join(f"{score:.0f}" for score in sorted(found["scores"]))
             cells += [_interval(found, 0), scores]
         means = [found["value"] for found in task["final"]]
-        rows.append([task["id"], *cells, f"{means[-1] - means[0]:+.0f}", f"{task['resolves']:.0f}"])
+        resolves = "–" if task["resolves"] is None else f"{task['resolves']:.0f}"
+        rows.append([task["id"], *cells, f"{means[-1] - means[0]:+.0f}".replace("-", "−"), resolves])
     heads = [head for name in names for head in (name, "seeds, sorted")]
     return table(["task", *heads, f"{names[-1]} − {names[0]}", "smallest resolvable difference"], rows)
 

@@ -14,6 +14,7 @@ from beeline.report.model import Data
 # Okabe and Ito's palette, darkened a little where thin lines on white need it; the same as the page's.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b2568a", "#c98600", "#3a9bd6", "#5b5f66", "#8c6d31")
 DASHES = ("-", "--", ":", "-.")
+GREYS = ("#7d8087", "#2b2d31", "#b0b3b8")  # of published curves
 STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.titlesize": 9,
     "axes.titlelocation": "left", "xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.frameon": False,
@@ -37,6 +38,11 @@ def _steps(value: float, _: object = None) -> str:
         if abs(value) >= size:
             return f"{value / size:g}{unit}"
     return f"{value:g}"
+
+
+def published_style(number: int) -> tuple[str, str]:
+    """Dash and grey of a published curve; the first nine can be told apart."""
+    return DASHES[1:][number % 3], GREYS[number // 3 % len(GREYS)]
 
 
 class Exporter:
@@ -101,8 +107,8 @@ class Exporter:
         shown = [one for one in task["published"] if one["on"]]
         reach = max([task["horizon"], *(curve["steps"][-1] for curve in task["curves"] if curve["steps"])])
         for number, one in enumerate(shown):
-            dash = DASHES[1:][number % 3]
-            axes.plot(one["steps"], one["mean"], dash, color="#7d8087", linewidth=1, label=one["name"])
+            dash, colour = published_style(number)
+            axes.plot(one["steps"], one["mean"], dash, color=colour, linewidth=1, label=one["name"])
         axes.set(title=task["id"], xlabel="environment steps", ylabel=task["metric"], xlim=(0, reach or 1))
         axes.xaxis.set_major_formatter(_steps)
         if task["metric"] == "success":

@@ -10,7 +10,7 @@ from report_fixtures import make_matrix, make_run
 
 from beeline import report
 from beeline.errors import RunFolderError, UnknownNameError
-from beeline.report import curves, page, statistics
+from beeline.report import curves, export, page, statistics
 from beeline.report.model import model
 from beeline.report.runs import Series, read_all
 
@@ -235,3 +235,7 @@ def test_every_figure_is_exported(tmp_path):
         final = list(csv.DictReader(file))
     assert [row["line"] for row in final] == ["bac", "sac"]
     assert float(final[0]["low"]) <= float(final[0]["value"]) <= float(final[0]["high"])
+
+
+def test_nine_published_curves_can_be_told_apart():
+    assert len({export.published_style(number) for number in range(9)}) == 9
