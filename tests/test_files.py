@@ -197,6 +197,15 @@ def test_a_header_that_numpy_would_choke_on_is_refused(text: str) -> None:
         files.read_npz(forged(text))
 
 
+def test_a_machine_out_of_memory_is_not_taken_for_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(data: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(files, "_array", full)
+    with pytest.raises(MemoryError):
+        files.read_npz(container(np.zeros(5)))
+
+
 def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
     files.write_npz(tmp_path / "a.npz", {"a": np.arange(1200, dtype=np.float64), "b": np.ones((2, 3), np.float32)})
     data = (tmp_path / "a.npz").read_bytes()

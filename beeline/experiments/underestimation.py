@@ -156,17 +156,17 @@ def compare(rows: Sequence[Row]) -> list[Row]:
     """
     found = []
     for ending, (base, bee), gap, unit in itertools.product(("", SINGLE), PAIRS, GAPS, UNITS):
-        names = base + ending, bee + ending
-        late = {(row["variant"], row["seed"]): row[f"{gap}_late{UNITS[unit]}"] for row in rows if row["variant"] in names}
-        pairs = [(late[names[0], seed], late.get((names[1], seed))) for variant, seed in late if variant == names[0]]
+        without, with_it = base + ending, bee + ending
+        late = {(row["variant"], row["seed"]): row[f"{gap}_late{UNITS[unit]}"] for row in rows}
+        pairs = [(value, late.get((with_it, seed))) for (variant, seed), value in late.items() if variant == without]
         both = np.array([pair for pair in pairs if None not in pair], float)
         if not len(both):
             continue
         gain = both[:, 1] - both[:, 0]
         found.append(
             {
-                "without": names[0],
-                "with": names[1],
+                "without": without,
+                "with": with_it,
                 "gap": gap,
                 "unit": unit,
                 "seeds": len(both),
