@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -88,12 +89,23 @@ def same_run(left: Path, right: Path) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _keep_compiled_agents() -> Iterator[None]:
-    """An agent holds no state but its compiled functions, so tests with equal configs share one."""
+    """An agent holds no state but its compiled functions, so tests with equal configs share one.
+
+    Sixteen are kept: one takes about 1,100 memory mappings, and Linux ends a process that asks for more than 65,530.
+    """
     from beeline.agents import Algorithm
 
     plain = Algorithm.build
-    cached = functools.lru_cache(plain)
-    Algorithm.build = lambda self, config, spaces: cached(self, config, spaces)  # type: ignore[method-assign]
+    cached = functools.lru_cache(maxsize=16)(plain)
+
+    def build(self: Algorithm, config: Any, spaces: Any) -> Any:
+        misses = cached.cache_info().misses
+        agent = cached(self, config, spaces)
+        if cached.cache_info().misses > misses:
+            gc.collect()  # an agent refers to itself through its compiled methods, so leaving the cache alone does not free it
+        return agent
+
+    Algorithm.build = build  # type: ignore[method-assign]
     yield
     Algorithm.build = plain  # type: ignore[method-assign]
 

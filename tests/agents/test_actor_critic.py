@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,6 +47,27 @@ def fresh(a: ActorCritic, seed: int = 0) -> State:
 def leaves_equal(a: Any, b: Any) -> bool:
     x, y = jax.tree.leaves(a), jax.tree.leaves(b)
     return len(x) == len(y) and all(np.array_equal(p, q) for p, q in zip(x, y))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux tells a process its memory mappings")
+def test_a_dropped_agent_leaves_no_compiled_code_behind() -> None:
+    def mappings() -> int:
+        gc.collect()
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    def use(lam: float) -> int:
+        """How many mappings there are while the agent of another config exists; 65,530 are the most of a process."""
+        algorithm = get("bac")
+        a = ActorCritic(algorithm.config.make({**SMALL, "lam": lam}), SPACES)  # the tests' Algorithm.build would keep it
+        jax.block_until_ready(a.update(fresh(a), Batches(batch(), 0)))
+        return mappings()
+
+    use(0.1)
+    before = mappings()
+    assert use(0.2) > before + 100
+    for lam in (0.3, 0.4):
+        use(lam)
+    assert mappings() < before + 100
 
 
 # --- an independent plain form ----------------------------------------------------------------------------------------
