@@ -38,7 +38,10 @@ def measure(folder: Path, rounds: int, seconds: float) -> list[Check]:
 
 
 def many_seeds(folder: Path, rounds: int, seconds: float) -> tuple[float, list[Check]]:
-    """Four runs at once, each pinned to a core, against one run that has all cores, whose steps/s it also returns."""
+    """Four runs as `beeline bench` trains them, one per core at a time, against one run that has all cores.
+
+    Also returns the steps/s of the one run. Two runs that share a core take more time than one after the other.
+    """
     cores = sorted(os.sched_getaffinity(0))
     alone, together = [], []
     with ExitStack() as stack:
@@ -50,15 +53,19 @@ def many_seeds(folder: Path, rounds: int, seconds: float) -> tuple[float, list[C
             spec = {"mode": "train", "cores": [cores[seed % len(cores)]], "options": options}
             crew.append(stack.enter_context(_ours(spec, folder, f"seed{seed}")))
             crew[-1].read()
+        waves = [crew[first : first + len(cores)] for first in range(0, SEEDS, len(cores))]
         for _ in range(rounds):
             alone.append(one.ask(do="train", seconds=seconds)["per_s"])
-            for worker in crew:
-                worker.send(do="train", seconds=2 * seconds)
-            together.append(sum(worker.read()["per_s"] for worker in crew))
+            totals = []
+            for wave in waves:
+                for worker in wave:
+                    worker.send(do="train", seconds=seconds)
+                totals.append(sum(worker.read()["per_s"] for worker in wave))
+            together.append(sum(totals) / len(totals))
     return max(alone), [
         Check("one run, whole training", max(alone), unit="steps/s"),
-        Check(f"{SEEDS} seeds at once, in all", max(together), unit="steps/s"),
-        Check(f"{SEEDS} seeds at once / one run", max(together) / max(alone), ">=", 1.15),
+        Check(f"{SEEDS} seeds, one per core at a time, in all", max(together), unit="steps/s"),
+        Check(f"{SEEDS} seeds / one run", max(together) / max(alone), ">=", 1.15),
     ]
 
 
