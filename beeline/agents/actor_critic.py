@@ -83,12 +83,15 @@ class ActorCritic:
             *(self.exploit.metric_names if self.exploit else ()),
             *self.explore.metric_names,
         )
+        # What `act` reads. Updated in place, it would make the update wait for the action that is chosen before it. With a policy
+        # that changes at every update the gain is lost again: its new parameters then want other memory each time.
+        self._kept = ("key", "actor", "normaliser") if config.policy_interval > 1 else ()
         # Compiled for the sake of its outputs: they are buffers of their own, also where two of them are equal (networks and
         # their targets), so that the state can be donated.
         self._init = jax.jit(self._init_impl)
         self._act = jax.jit(self._act_impl, static_argnames="mode")
-        self._update = jax.jit(self._update_impl, static_argnames="phase", donate_argnums=0)
-        self._observe = jax.jit(observe, donate_argnums=0)
+        self._update = jax.jit(self._split_update, static_argnames="phase", donate_argnums=1)
+        self._observe = jax.jit(observe)
 
     # --- building ---------------------------------------------------------------------------------------------------
 
@@ -204,8 +207,24 @@ class ActorCritic:
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def update(self, state: State, batches: Batches) -> tuple[State, Metrics]:
-        """All updates of the batches in one compiled call."""
-        return self._update(state, batches.train, batches.exploit, phase=batches.first % self._period)
+        """All updates of the batches in one compiled call; the given state is consumed."""
+        kept, rest = self._split(state)
+        phase = batches.first % self._period
+        changed, rest, metrics = self._update(kept, rest, batches.train, batches.exploit, phase=phase)
+        return dataclasses.replace(rest, **(kept | changed)), metrics
+
+    def _split(self, state: State) -> tuple[dict[str, Any], State]:
+        """What is not updated in place, and the state without it."""
+        nothing: dict[str, Any] = dict.fromkeys(self._kept)
+        return {name: getattr(state, name) for name in nothing}, dataclasses.replace(state, **nothing)
+
+    def _split_update(
+        self, kept: dict[str, Any], rest: State, train: Batch, exploit: Batch | None, phase: int
+    ) -> tuple[dict[str, Any], State, Metrics]:
+        """The update with what is not updated in place apart; of that, only what has changed is returned."""
+        state, metrics = self._update_impl(dataclasses.replace(rest, **kept), train, exploit, phase)
+        after, rest = self._split(state)
+        return {name: value for name, value in after.items() if value is not kept[name]}, rest, metrics
 
     @property
     def _period(self) -> int:

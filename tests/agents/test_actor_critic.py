@@ -293,10 +293,30 @@ def test_many_updates_in_one_call_equal_as_many_calls(algo: str, options: dict, 
         np.testing.assert_allclose(metrics[name], latest[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("algo", ["sac", "td3", "bee-td3"])
+def test_a_delayed_policy_is_not_overwritten_by_the_update_that_follows_its_action(algo: str) -> None:
+    a = agent(algo)
+    state = fresh(a)
+    obs, first = np.ones((1, 5), np.float32), np.ones(1, bool)
+    action, _, _ = a.act(state, a.init_actor_state(1), obs, first, 0, "explore")
+    after = state
+    for number in range(2):  # the second one changes the delayed policy
+        after, _ = a.update(after, Batches(batch(), number))
+    old, new = jax.tree.leaves(state.actor), jax.tree.leaves(after.actor)
+    if algo == "sac":  # one that changes every time is updated in place
+        assert all(leaf.is_deleted() for leaf in old)
+        return
+    assert not leaves_equal(old, new)
+    again, _, _ = a.act(state, a.init_actor_state(1), obs, first, 0, "explore")
+    np.testing.assert_array_equal(action, again)
+    in_place = (state.critic, state.critic_target, state.critic_opt, state.actor_target, state.actor_opt)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(in_place))
+
+
 def test_compiled_size_does_not_grow_with_the_number_of_updates() -> None:
     def size(count: int) -> int:
         a = agent("sac", critic_updates_per_step=20, policy_updates_per_step=1)
-        lowered = a._update.lower(fresh(a), batch(updates=count), None, phase=0)
+        lowered = a._update.lower(*a._split(fresh(a)), batch(updates=count), None, phase=0)
         return len(lowered.as_text())
 
     assert size(80) < 1.5 * size(40)
