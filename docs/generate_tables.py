@@ -19,7 +19,7 @@ from beeline.cli import COMMANDS
 from beeline.config import Config, Rule
 from beeline.experiments import bench_plan, underestimation
 from beeline.options import TrainConfig
-from beeline.record import LOOP_COLUMNS, TIME_COLUMNS
+from beeline.record import LOOP_COLUMNS, TIME_COLUMNS, read_metrics
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
 
@@ -219,6 +219,24 @@ def comparison_improvement() -> str:
     return table(["probability of improvement", "value"], rows)
 
 
+def starting_temperature() -> str:
+    """Evaluated returns on walker-run for two starting temperatures: the first seed of each line."""
+    steps = range(20_000, 100_001, 20_000)
+    runs = {
+        ("SAC", "1"): "starting-temperature/dmc-walker-run/sac-1",
+        ("SAC", ".1"): "starting-temperature/dmc-walker-run/sac-0.1",
+        ("BAC, λ = 0", "1"): "bac-against-sac/dmc-walker-run/sac",
+        ("BAC, λ = 0", ".1"): "starting-temperature/dmc-walker-run/bac-lam0-0.1",
+        ("BAC, λ = .5", "1"): "bac-against-sac/dmc-walker-run/bac",
+        ("BAC, λ = .5", ".1"): "starting-temperature/dmc-walker-run/bac-0.1",
+    }
+    rows = []
+    for named, folder in runs.items():
+        returns = {row["step"]: row["eval/return"] for row in read_metrics(RECORDS / folder / "seed0" / "metrics.csv")}
+        rows.append([*named, *(f"{returns[step]:.0f}" for step in steps)])
+    return table(["line", "α at the start", *(f"{step:,} steps" for step in steps)], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "options run": run_options,
     "options algorithms": algorithm_options,
@@ -228,6 +246,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "underestimation variants": underestimation_variants,
     "underestimation pairs": underestimation_pairs,
     "comparison final": comparison_final,
+    "starting temperature": starting_temperature,
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},

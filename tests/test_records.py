@@ -12,7 +12,7 @@ from beeline.experiments import bench_plan, bench_watch
 from beeline.record import read_metrics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-MATRICES = ("bac-against-sac", "underestimation")
+MATRICES = ("bac-against-sac", "starting-temperature", "underestimation")
 
 
 def test_no_other_records_are_kept() -> None:
