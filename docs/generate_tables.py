@@ -246,9 +246,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "underestimation variants": underestimation_variants,
     "underestimation pairs": underestimation_pairs,
     "comparison final": comparison_final,
-    "starting temperature": starting_temperature,
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
+    "starting temperature": starting_temperature,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
 }
 

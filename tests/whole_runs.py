@@ -96,14 +96,11 @@ def _keep_compiled_agents() -> Iterator[None]:
     from beeline.agents import Algorithm
 
     plain = Algorithm.build
-    cached = functools.lru_cache(maxsize=16)(plain)
 
+    @functools.lru_cache(maxsize=16)
     def build(self: Algorithm, config: Any, spaces: Any) -> Any:
-        misses = cached.cache_info().misses
-        agent = cached(self, config, spaces)
-        if cached.cache_info().misses > misses:
-            gc.collect()  # an agent refers to itself through its compiled methods, so leaving the cache alone does not free it
-        return agent
+        gc.collect()  # those that left the cache: an agent refers to itself through its compiled methods
+        return plain(self, config, spaces)
 
     Algorithm.build = build  # type: ignore[method-assign]
     yield
