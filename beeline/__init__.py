@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from beeline.api import BAC, BEETD3, SAC, TD3, Model, Run, evaluate_run, load, resume, train
     from beeline.errors import BeelineError
     from beeline.loop import Callback, EvaluationEvent, StepEvent
-    from beeline.policy import Policy
+    from beeline.run.policy import Policy
 
 _HOMES = {
     "beeline.api": ("BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "evaluate_run", "load", "resume", "train"),
     "beeline.errors": ("BeelineError",),
-    "beeline.policy": ("Policy",),
+    "beeline.run.policy": ("Policy",),
     "beeline.loop": ("Callback", "EvaluationEvent", "StepEvent"),
 }
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}

@@ -13,26 +13,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from beeline import envs, files, runtime
-from beeline.checkpoint import CheckpointStore
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
-from beeline.policy import Policy, load_policy
-from beeline.record import read_metrics
-from beeline.session import (
-    Plan,
-    RunFolder,
-    absolute,
-    attach,
-    build,
-    closing,
-    differences,
-    env_name,
-    spaces_of,
-    take_checkpoint,
-    take_initial_policy,
-    task_of,
-)
+from beeline.run.build import attach, build, closing, env_name, spaces_of, take_checkpoint, take_initial_policy, task_of
+from beeline.run.checkpoint import CheckpointStore
+from beeline.run.folder import RunFolder, absolute, differences
+from beeline.run.plan import Plan
+from beeline.run.policy import Policy, load_policy
+from beeline.run.record import read_metrics
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]

@@ -7,7 +7,7 @@ import time
 from typing import Any, Protocol
 
 from beeline.loop import Trainer
-from beeline.session import Plan
+from beeline.run.plan import Plan
 
 
 class Display(Protocol):

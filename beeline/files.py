@@ -1,7 +1,7 @@
 """File operations that survive a kill at any moment; the only place that writes, syncs and renames run data.
 
 Every operation passes `fault`, a hook: tests replace it to die or to fail at the n-th operation, and workers on a cluster to
-end before an operation that they may no longer do (experiments/bench_claim.py).
+end before an operation that they may no longer do (bench/claim.py).
 """
 
 from __future__ import annotations

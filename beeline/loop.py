@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from beeline import policy as policies
 from beeline import rng, trees
 from beeline.agents.base import Agent, Batches
-from beeline.checkpoint import Checkpoint, CheckpointStore
 from beeline.collect import Collector, Transition
 from beeline.errors import BeelineError, CheckpointError, EnvError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.options import TrainConfig
-from beeline.record import Recorder
 from beeline.replay import Replay
+from beeline.run import policy as policies
+from beeline.run.checkpoint import Checkpoint, CheckpointStore
+from beeline.run.record import Recorder
 
 if TYPE_CHECKING:
     import gymnasium

@@ -13,7 +13,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from beeline.experiments import bench_plan, bench_watch
+from beeline.bench import plan as bench_plan
+from beeline.bench import watch as bench_watch
 
 KEPT = ("config.json", "metrics.csv", "status.json")
 

@@ -157,7 +157,9 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
 
     from beeline.agents.base import Batches
     from beeline.replay import Replay
-    from beeline.session import Plan, RunFolder, attach, build
+    from beeline.run.build import attach, build
+    from beeline.run.folder import RunFolder
+    from beeline.run.plan import Plan
 
     def trainer(**options: Any) -> tuple[Trainer, Plan]:
         plan = Plan.make(spec["algo"], TASK, "light", config(spec) | options)

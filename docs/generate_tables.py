@@ -15,13 +15,14 @@ from typing import Any
 
 from beeline import agents
 from beeline.agents.presets import preset_options
-from beeline.cli import COMMANDS
+from beeline.bench import plan as bench_plan
+from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
-from beeline.experiments import bench_plan, underestimation
 from beeline.options import TrainConfig
-from beeline.record import LOOP_COLUMNS, TIME_COLUMNS, read_metrics
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
+from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS, read_metrics
+from beeline.studies import underestimation
 
 DOCS = Path(__file__).parent
 RECORDS = DOCS.parent / "benchmarks" / "records"

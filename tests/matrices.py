@@ -8,8 +8,8 @@ from typing import Any
 from whole_runs import flags, small
 
 import beeline as api
-from beeline.experiments import bench_plan
-from beeline.experiments.bench_plan import BenchRun
+from beeline.bench import plan as bench_plan
+from beeline.bench.plan import BenchRun
 
 TASKS = ("gym/Pendulum-v1", "gym/MountainCarContinuous-v0?limit=60")
 
@@ -43,6 +43,6 @@ def workers_of(out: Path) -> list[int]:
             arguments = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"beeline.experiments.bench_worker" in arguments and str(out).encode() in arguments:
+        if b"beeline.bench.worker" in arguments and str(out).encode() in arguments:
             found.append(int(path.parent.name))
     return found

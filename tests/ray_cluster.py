@@ -11,7 +11,7 @@ import sys
 
 from ray.cluster_utils import Cluster
 
-from beeline.experiments import bench_ray
+from beeline.bench import ray as bench_ray
 
 
 def serve(nodes: int) -> None:

@@ -10,7 +10,7 @@ from whole_runs import flags, small
 
 from beeline.agents.options import BLENDS, EXPLOITS
 from beeline.cli import main
-from beeline.record import read_metrics
+from beeline.run.record import read_metrics
 
 BACKBONES = ("bac", "bee-td3")
 EXPLORE = {"bac": "entropy", "bee-td3": "smoothing"}

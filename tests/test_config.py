@@ -18,7 +18,7 @@ from beeline.agents.options import BACConfig
 from beeline.config import Config, Rule, option
 from beeline.errors import ConfigError, UnknownNameError
 from beeline.options import TrainConfig
-from beeline.session import Plan
+from beeline.run.plan import Plan
 
 CONFIGS: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
 FIELDS = [(config, name) for config in CONFIGS for name in config.names()]

@@ -17,9 +17,9 @@ import pytest
 import beeline
 from beeline import agents
 from beeline.agents.base import Spaces
-from beeline.cli import COMMANDS, main
+from beeline.cli.commands import COMMANDS, main
 from beeline.options import TrainConfig
-from beeline.record import LOOP_COLUMNS, TIME_COLUMNS
+from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from beeline.experiments import bench_plan, bench_watch
-from beeline.record import read_metrics
+from beeline.bench import plan as bench_plan
+from beeline.bench import watch as bench_watch
+from beeline.run.record import read_metrics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MATRICES = ("bac-against-sac", "starting-temperature", "underestimation")

@@ -58,7 +58,7 @@ def table(path: Path) -> list[tuple[str, ...]]:
 
 def arrays(path: Path) -> dict[str, bytes]:
     """Everything in the newest checkpoint: every array, the counters, and what the ring holds."""
-    from beeline.checkpoint import CheckpointStore
+    from beeline.run.checkpoint import CheckpointStore
 
     def refuse(message: str) -> None:
         raise AssertionError(message)

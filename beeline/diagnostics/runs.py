@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from beeline import agents, envs, runtime, trees
-from beeline.checkpoint import CheckpointStore
 from beeline.diagnostics import plots
 from beeline.diagnostics.bias import sign_changes
 from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import COST, Diagnoser, Effort
 from beeline.errors import CheckpointError, ConfigError, RunFolderError
 from beeline.files import explained, write_atomic
-from beeline.record import read_metrics
-from beeline.session import RunFolder, spaces_of, task_of
+from beeline.run.build import spaces_of, task_of
+from beeline.run.checkpoint import CheckpointStore
+from beeline.run.folder import RunFolder
+from beeline.run.record import read_metrics
 
 GAPS = ("diag/gap_min", "diag/gap_mean", "diag/soft_gap_min", "diag/soft_gap_mean")
 

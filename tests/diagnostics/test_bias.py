@@ -14,7 +14,7 @@ from beeline import agents, envs
 from beeline.diagnostics import bias
 from beeline.diagnostics.probe import Probe, root_key
 from beeline.errors import ConfigError, EnvError
-from beeline.session import spaces_of
+from beeline.run.build import spaces_of
 
 
 def test_plain_returns_by_hand() -> None:

@@ -1,0 +1,74 @@
+"""The command line of `beeline bench`: the matrix, and every option of a run and of an algorithm."""
+
+from __future__ import annotations
+
+import argparse
+import typing
+from pathlib import Path
+
+from beeline import agents
+from beeline.bench.plan import OF_THE_MATRIX, BenchRun, expand, merge, read_file, recorded
+from beeline.config import Config
+from beeline.errors import ConfigError
+from beeline.options import TrainConfig
+
+OWN = ("algos", "tasks", "seeds", "steps", "preset")
+HOW = ("workers", "retry_failed", "ray")  # what says nothing of the plan
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline bench`."""
+    parser.usage = "beeline bench [MATRIX.toml] [--algos A,B --tasks T,U --seeds N --steps N] [options]"
+    parser.add_argument("file", nargs="?", type=Path, help="matrix file; flags override it")
+    parser.add_argument("--algos", help="algorithms, or variants of the file, separated by commas")
+    parser.add_argument("--tasks", help="tasks, separated by commas")
+    parser.add_argument("--seeds", help="how many (5: 0 to 4), or which (0,3,7) [5]")
+    parser.add_argument("--steps", help="environment steps of every run [100000]")
+    parser.add_argument("--preset", help="light or paper [light]")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the matrix [runs/<file>, else runs/bench]")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    parser.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster at HOST:PORT, or on a new one here (local)")
+    parser.add_argument("--retry-failed", action="store_true", help="try runs that failed again")
+    _add(parser.add_argument_group("options of the runs (threads: 1 unless given)"), TrainConfig, set(OF_THE_MATRIX))
+    group = parser.add_argument_group("options of the algorithms (each goes to those that have it)")
+    seen: set[str] = set()
+    for entry in agents.ALGORITHMS.values():
+        _add(group, entry.config, seen)
+
+
+def _add(group: argparse._ArgumentGroup, config: type[Config], seen: set[str]) -> None:
+    """One flag per field that is not there yet."""
+    hints = typing.get_type_hints(config)
+    for name, rule in config.rules().items():
+        if name in seen:
+            continue
+        seen.add(name)
+        flags = [f"--{name.replace('_', '-')}", *([f"--{rule.alias}"] if rule.alias else [])]
+        text = f"{rule.doc}{f' [{rule.allowed}]' if rule.allowed else ''}".replace("%", "%%")
+        if hints[name] is bool:
+            group.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            group.add_argument(*flags, dest=name, default=None, help=text, metavar="X")
+
+
+def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
+    """Folder and runs that a command means; with nothing but a folder, the runs that are planned there."""
+    words = dict(vars(given))
+    file, out = words.pop("file"), words.pop("out")
+    flags = {name: words.pop(name) for name in OWN}
+    options = {name: value for name, value in words.items() if value is not None and name not in HOW}
+    out = out or Path("runs") / (file.stem if file else "bench")
+    if file is None and not options and all(value is None for value in flags.values()):
+        runs = recorded(out)
+        if not runs:
+            raise ConfigError(f"there is no matrix in {out} to go on with: give --algos and --tasks, or a matrix file.")
+        return out, runs
+    return out, expand(merge(read_file(file) if file else {}, flags | {"options": options}))
+
+
+def command(given: argparse.Namespace) -> int:
+    """Run the matrix of a command."""
+    from beeline.bench import matrix as bench
+
+    out, runs = plan(given)
+    return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed, ray=given.ray)

@@ -1,0 +1,340 @@
+"""The command line. Options of `train` are made from the config dataclasses; JAX is imported only where it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from beeline import __version__
+from beeline.errors import BeelineError, ConfigError
+
+if TYPE_CHECKING:
+    from beeline.agents import Algorithm
+
+
+def _defaults(config: type) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def _text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _add_options(
+    parser: argparse.ArgumentParser, config: type, title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """One flag per config field, with its description, default (that of each preset where they differ) and range."""
+    group = parser.add_argument_group(title)
+    hints = typing.get_type_hints(config)
+    for field in dataclasses.fields(config):
+        rule = field.metadata["rule"]
+        flags = [f"--{field.name.replace('_', '-')}"] + ([f"--{rule.alias}"] if rule.alias else [])
+        values = {name: _text(preset[field.name]) for name, preset in (presets or {"": _defaults(config)}).items()}
+        same = len(set(values.values())) == 1
+        default = next(iter(values.values())) if same else ", ".join(f"{name} {value}" for name, value in values.items())
+        allowed = f"; {rule.allowed}" if rule.allowed else ""
+        text = f"{rule.doc} [{default}{allowed}]".replace("%", "%%")
+        if hints[field.name] is bool:
+            group.add_argument(*flags, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            group.add_argument(*flags, dest=field.name, default=None, help=text, metavar="X")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors as sentences, with the nearest option for one that does not exist."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        if message.startswith("unrecognized arguments:"):
+            import difflib
+
+            given = message.split(":", 1)[1].split()[0]
+            known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            near = difflib.get_close_matches(given.split("=")[0], known, n=3, cutoff=0.5)
+            raise ConfigError(f"unknown option {given}.{' Did you mean ' + ' or '.join(near) + '?' if near else ''}")
+        self.print_usage(sys.stderr)
+        raise ConfigError(message)
+
+
+def _parse(prog: str, arguments: Sequence[str], fill: Callable[[argparse.ArgumentParser], None]) -> argparse.Namespace:
+    parser = _Parser(prog=f"beeline {prog}", description=COMMANDS[prog][1], allow_abbrev=False)
+    fill(parser)
+    return parser.parse_args(arguments)
+
+
+def _named_algorithm(arguments: Sequence[str]) -> Algorithm | None:
+    """The algorithm that a `train` command names, wherever it stands among the options; None where none is named."""
+    from beeline import agents
+    from beeline.options import TrainConfig
+
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve", exit_on_error=False)
+    finder.add_argument("algo", nargs="?")
+    finder.add_argument("env", nargs="?")
+    for flag in ("--preset", "--out", "--init-from"):
+        finder.add_argument(flag)
+    configs: list[type] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
+    for config in configs:
+        _add_options(finder, config, "")
+    try:
+        name = finder.parse_known_intermixed_args(list(arguments))[0].algo
+    except (argparse.ArgumentError, TypeError):
+        return None  # the command's own parser will say what is wrong
+    return agents.get(name) if name else None
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train an algorithm on a task."""
+    from beeline.agents.presets import PRESETS, preset_options
+    from beeline.options import TrainConfig
+
+    algorithm = _named_algorithm(arguments)
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.usage = "beeline train ALGO TASK [options]"
+        parser.add_argument("algo", help="algorithm (see: beeline algos)")
+        parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
+        parser.add_argument("--preset", default="light", help="light (256 wide, batch 256) or paper (the paper's tables)")
+        parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
+        parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
+        parser.add_argument("--quiet", action="store_true", help="no progress display")
+        _add_options(parser, TrainConfig, "options of the run")
+        if algorithm:
+            defaults = [{**_defaults(algorithm.config), **preset_options(algorithm.name, "", name)} for name in PRESETS]
+            _add_options(parser, algorithm.config, f"options of {algorithm.name}", dict(zip(PRESETS, defaults)))
+        else:
+            parser.epilog = "Options of an algorithm: beeline train ALGO --help"
+
+    given = vars(_parse("train", arguments, fill))
+    own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
+    options = {name: value for name, value in given.items() if value is not None}
+    from beeline import api
+    from beeline.display import make_display
+
+    run = api.train(
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"],
+        display=None if own["quiet"] else make_display, **options,
+    )  # fmt: skip
+    _say_result(run)
+    return 0
+
+
+def resume(arguments: Sequence[str]) -> int:
+    """Go on with a run that was stopped, or extend one."""
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", type=Path, help="run folder")
+        parser.add_argument("--steps", type=_whole, help="environment steps in all: extends the run")
+        parser.add_argument("--quiet", action="store_true", help="no progress display")
+
+    given = _parse("resume", arguments, fill)
+    from beeline import api
+    from beeline.display import make_display
+
+    run = api.resume(given.run, steps=given.steps, report=_note, display=None if given.quiet else make_display)
+    _say_result(run)
+    return 0
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Evaluate the policy of a run or of a policy file on fresh episodes."""
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", type=Path, help="run folder or policy file")
+        parser.add_argument("--episodes", type=_whole, default=10, help="episodes [10]")
+        parser.add_argument("--best", action="store_true", help="the best evaluated policy instead of the latest")
+        parser.add_argument("--seed", type=_whole, default=1, help="seed of the episodes [1]")
+        parser.add_argument("--env", help="another task with the same observations and actions")
+        parser.add_argument("--video", action="store_true", help="film one episode into the run's videos/")
+
+    given = _parse("eval", arguments, fill)
+    if given.episodes < 1:
+        raise ConfigError(f"episodes = {given.episodes} is out of range; allowed: >= 1.")
+    from beeline import api, runtime
+
+    runtime.configure(None, None)
+    result, policy = api.evaluate_run(given.run, episodes=given.episodes, best=given.best, seed=given.seed, env=given.env)
+    row = result.row()
+    print(f"{policy.meta['algo']} on {given.env or policy.meta['env']}, policy of step {policy.meta.get('step')}")
+    print(f"return {row['eval/return']:.1f} ± {row['eval/return_std']:.1f} (std) over {given.episodes} episodes, "
+          f"length {row['eval/length']:.0f}")  # fmt: skip
+    if "eval/success" in row:
+        print(f"success {row['eval/success']:.0%} at the end, {row['eval/success_any']:.0%} at any step")
+    if given.video:
+        folder = given.run if given.run.is_dir() else given.run.parent
+        name = f"eval-{'best' if given.best else 'latest'}-{policy.meta.get('step', 0)}.mp4"
+        task, path = given.env or policy.meta["env"], folder / "videos" / name
+        print(api.film(policy.act, task, policy.meta.get("repeat"), path, given.seed))
+    return 0
+
+
+def environments(arguments: Sequence[str]) -> int:
+    """List suites and tasks."""
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("suite", nargs="?", help="one suite's tasks")
+        parser.add_argument("--paper", action="store_true", help="the paper's tasks and the preset each uses")
+
+    given = _parse("envs", arguments, fill)
+    from rich.console import Console
+
+    from beeline.envs import catalog
+
+    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper)))
+    return 0
+
+
+def algorithms(arguments: Sequence[str]) -> int:
+    """List the algorithms, or one algorithm's options."""
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("algo", nargs="?", help="show this algorithm's options and presets")
+
+    given = _parse("algos", arguments, fill)
+    from rich.console import Console
+    from rich.table import Table
+
+    from beeline import agents
+    from beeline.agents.presets import PRESETS, preset_options
+
+    console = Console()
+    if not given.algo:
+        table = Table("algorithm", "what it is", box=None, header_style="bold", pad_edge=False)
+        for entry in agents.ALGORITHMS.values():
+            table.add_row(entry.name, entry.summary)
+        console.print(table)
+        console.print("\nOptions of one: beeline algos bac")
+        return 0
+    algorithm = agents.get(given.algo)
+    table = Table("option", *PRESETS, "allowed", "what it does", box=None, header_style="bold", pad_edge=False)
+    presets = [algorithm.config.make(preset_options(algorithm.name, "gym/any", preset)) for preset in PRESETS]
+    for name, rule in algorithm.config.rules().items():
+        values = [str(getattr(preset, name)).strip("()") for preset in presets]
+        table.add_row(name.replace("_", "-"), *values, rule.allowed, rule.doc)
+    console.print(f"{algorithm.name}: {algorithm.summary}\n")
+    console.print(table)
+    return 0
+
+
+def check_env(arguments: Sequence[str]) -> int:
+    """Say what is wrong with an environment."""
+
+    def fill(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("env", help="task id, such as gym/Hopper-v5 or my_package.envs:MyEnv-v0")
+
+    given = _parse("check-env", arguments, fill)
+    from rich.console import Console
+
+    from beeline import envs
+
+    findings = envs.check(given.env)
+    marks = {"error": "[red]error[/]  ", "warning": "[yellow]warning[/]", "ok": "[green]ok[/]     "}
+    for finding in findings:
+        Console().print(f"{marks[finding.level]} {finding.message}", highlight=False)
+    return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+def _from_results(name: str) -> Callable[[Sequence[str]], int]:
+    """A command that lives in `results`."""
+
+    def command(arguments: Sequence[str]) -> int:
+        from beeline.cli import results
+
+        return getattr(results, name)(_parse(name, arguments, getattr(results, f"fill_{name}")))
+
+    return command
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "train": (train, "Train an algorithm on a task."),
+    "resume": (resume, "Go on with a run that was stopped, or extend one with --steps."),
+    "eval": (evaluate, "Evaluate the policy of a run or of a policy file, and film it."),
+    "envs": (environments, "List suites and tasks."),
+    "algos": (algorithms, "List the algorithms and their options."),
+    "check-env": (check_env, "Say what is wrong with an environment."),
+    "bench": (_from_results("bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
+    "runs": (_from_results("runs"), "List, filter and sort runs."),
+    "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
+    "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
+}
+
+
+def _whole(text: str) -> int:
+    try:
+        number = float(text) if "e" in text.lower() else int(text)
+        if number != int(number):
+            raise ValueError
+        return int(number)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _note(message: str) -> None:
+    print(f"note: {message}", file=sys.stderr)
+
+
+def _say_result(run: Any) -> None:
+    scores = [(row["step"], row["eval/return"]) for row in run.metrics if row.get("eval/return") is not None]
+    if scores:
+        (_, before), (step, after) = scores[0], scores[-1]
+        best_step, best = max(scores, key=lambda pair: pair[1])
+        print(f"return before training {before:.1f}, after {step:,.0f} steps {after:.1f} (best {best:.1f} at {best_step:,.0f})")
+    print(f"run folder: {run.path}")
+    found = [run.path / "curve.png", *sorted((run.path / "videos").glob("step-*.mp4"))[-1:]]
+    for path in (path for path in found if path.exists()):
+        print(f"{'video' if path.suffix == '.mp4' else 'curve'}: {path}")
+
+
+def _help() -> str:
+    lines = [
+        f"beeline {__version__}: sample-efficient continuous control with the BEE operator",
+        "",
+        "  beeline train bac dmc/walker-run --steps 100_000 --seed 0",
+        "",
+        "commands (each has --help):",
+        *(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items()),
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors that are the user's to mend are printed without a traceback."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            from beeline.errors import UnknownNameError
+
+            raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
+        return COMMANDS[words[0]][0](words[1:])
+    except BeelineError as error:
+        print(f"beeline: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        from beeline.stopping import Stopped
+
+        if not isinstance(error, Stopped):
+            return 130
+        print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
+        return 128 + error.signal_number
+    except BrokenPipeError:
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
+`diagnose`, `paper`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from beeline.errors import ConfigError
+
+# The studies of the paper, and the options that each has besides --out.
+STUDIES: dict[str, tuple[str, ...]] = {
+    "gridworld": ("seeds", "quick"),
+    "random-walk": (),
+    "underestimation": ("seeds", "task", "steps", "algos", "workers", "draw"),
+}
+
+
+def fill_bench(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline bench`."""
+    from beeline.bench import options as bench_options
+
+    bench_options.fill(parser)
+
+
+def bench(given: argparse.Namespace) -> int:
+    """Run a matrix of algorithms, tasks and seeds."""
+    from beeline.bench import options as bench_options
+
+    return bench_options.command(given)
+
+
+def fill_runs(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline runs`."""
+    parser.add_argument("folder", type=Path, nargs="*", default=[Path("runs")], help="folders to look in [runs]")
+    parser.add_argument("--where", action="append", default=[], metavar="COND", help="such as algo=bac or 'return>500'")
+    parser.add_argument("--sort", default="", metavar="FIELDS", help="such as task,-return")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write every evaluation of these runs as .csv or .parquet")
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def runs(given: argparse.Namespace) -> int:
+    """List runs with their state and last score."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from beeline import report as reports
+
+    rows = reports.runs_table(given.folder, given.where, given.sort)
+    if not rows:
+        print(f"no run at or below {', '.join(map(str, given.folder))} meets these conditions.")
+        return 0
+    hidden = {"run"} | {name for name in rows[0] if all(row[name] in (None, "") for row in rows)}  # the path says more
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0]:
+        if name not in hidden:
+            table.add_column(name, no_wrap=name in ("state", "return", "best", "algo"), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in row if name not in hidden))
+    Console().print(table)
+    if given.save:
+        print(reports.write_table(reports.results([Path(row["path"]) for row in rows]), given.save))
+    return 0
+
+
+def fill_report(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline report`."""
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders that hold some")
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page [report.html]")
+    parser.add_argument("--overlay", action="append", default=[], metavar="CURVES", help="published curves shown at once")
+    parser.add_argument("--export", type=Path, metavar="DIR", help="PNG, SVG and CSV of every figure")
+    parser.add_argument("--serve", action="store_true", help="show it live on this machine while runs go on")
+    parser.add_argument("--port", type=int, default=0, help="port of --serve [any free one]")
+
+
+def report(given: argparse.Namespace) -> int:
+    """Make the report, or serve it."""
+    from beeline import report as reports
+
+    if given.serve:
+        reports.serve(given.runs[0], port=given.port, overlay=given.overlay)
+        return 0
+    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export))
+    return 0
+
+
+def fill_diagnose(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline diagnose`."""
+    parser.add_argument("run", type=Path, nargs="+", help="run folders")
+    parser.add_argument("--pairs", type=int, default=1_000, help="least number of pairs with a Monte Carlo return [1000]")
+    parser.add_argument("--fit", type=int, default=5_000, metavar="STEPS", help="updates per fit of Δ; 0: no fits [5000]")
+    parser.add_argument("--bands", type=Path, metavar="FILE", help="draw recorded Q with bands over seeds instead, as .png")
+
+
+def diagnose(given: argparse.Namespace) -> int:
+    """Measure runs and print a small table of each, or draw Q over the seeds of several."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from beeline import diagnostics
+    from beeline.diagnostics.runs import table as lines
+
+    if given.bands:
+        print(diagnostics.draw_q_bands(given.run, given.bands))
+        return 0
+    for path in given.run:
+        result = diagnostics.diagnose_run(path, pairs=given.pairs, fit_steps=given.fit)
+        title = f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"
+        table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+        for line in lines(result):
+            table.add_row(*line)
+        Console().print(table)
+        print(f"numbers and figures: {path / 'diagnostics'}")
+    return 0
+
+
+def fill_paper(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline paper`."""
+    from beeline.studies import underestimation
+
+    parser.add_argument("study", choices=STUDIES, help="which study of the paper")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of figures and tables [runs/paper-<study>]")
+    parser.add_argument("--seeds", metavar="N", help="seeds of gridworld [30] or underestimation [2]")
+    parser.add_argument("--quick", action="store_true", help="gridworld: a sweep of at most 5 seeds and 2000 steps")
+    group = parser.add_argument_group("options of underestimation (what is not given is as in --out, if a study is there)")
+    group.add_argument("--task", help=f"the task that all are trained on [{underestimation.TASK}]")
+    group.add_argument("--steps", metavar="N", help=f"environment steps of every run [{underestimation.STEPS}]")
+    group.add_argument("--algos", metavar="A,B", help="some of the variants, such as sac,sac-single,bac [all]")
+    group.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    group.add_argument("--draw", action="store_true", help="train nothing; draw what is there")
+
+
+def paper(given: argparse.Namespace) -> int:
+    """Make figures and numbers of one of the paper's studies."""
+    options = {name: value for name, value in vars(given).items() if name not in ("study", "out") and value not in (None, False)}
+    for name in options:
+        if name not in STUDIES[given.study]:
+            owners = " and ".join(study for study, names in STUDIES.items() if name in names)
+            raise ConfigError(f"--{name} is no option of {given.study}; it is one of {owners}.")
+    out = given.out or Path("runs") / f"paper-{given.study}"
+    code = 0
+    if given.study == "gridworld":
+        from beeline.studies import gridworld
+
+        gridworld.run(out, seeds=_count(given.seeds or "30"), quick=given.quick)
+    elif given.study == "random-walk":
+        from beeline.studies import random_walk
+
+        random_walk.run(out)
+    else:
+        from beeline.studies import underestimation
+
+        options["only_draw"] = options.pop("draw", False)
+        code = underestimation.run(out, **options)
+    print(f"figures and tables: {out}")
+    return code
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"seeds = {text!r} is no number of seeds; allowed: >= 1.")
+    return int(text)

@@ -1,1 +1,0 @@
-"""The paper's experiments: each module has a `run` that makes a table and a figure in the folder it is given."""

@@ -1,0 +1,1 @@
+"""A run on disk: plan, folder, checkpoints, record, policy files, and the trainer made from them."""

@@ -1,0 +1,257 @@
+"""Checkpoints of a run: atomic, verified by SHA-256, without pickle, at the cost of what is new since the last one.
+
+    checkpoints/step-000000010000/{manifest.json, state.npz}      replay/segment-000000000007.npz
+
+A checkpoint comes into being by one rename, after everything it names is durable. Segments of replay rows are shared
+between checkpoints; a name in use is never written again. Whatever a killed save left is swept by the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beeline import files
+from beeline.errors import BeelineError, CheckpointError
+from beeline.replay import Replay
+from beeline.run import segments
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_FOLDER = re.compile(r"step-(\d{12})")
+_STATE = re.compile(r"state(-\d{1,12})?\.npz")
+_PREFIX, _OPEN = "state/", "replay/open"  # member names in state.npz
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and found intact."""
+
+    step: int
+    arrays: dict[str, NDArray]
+    meta: dict[str, Any]
+    _replay: Replay | None = field(default=None, repr=False)
+
+    def restore_replay(self) -> Replay:
+        """Return the replay as it was at this step; it goes on with the same bytes as the one that was saved."""
+        if self._replay is None:
+            raise CheckpointError(f"the checkpoint of step {self.step} was saved or loaded without a replay")
+        return self._replay
+
+
+class _Manifest(NamedTuple):
+    step: int
+    state: str
+    sha256: str
+    size: int
+    ring: segments.Ring | None
+    meta: dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints of one run folder; the caller holds the folder's lock. The newest `keep` are kept."""
+
+    def __init__(self, root: Path, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, not {keep}")
+        self.root, self.keep = Path(root), keep
+        self._checkpoints = self.root / "checkpoints"
+        self._replay_folder = self.root / "replay"
+        # The replay object whose rows up to `_base.rows` are in segments already; any other one is written whole.
+        self._base: segments.Ring | None = None
+        self._base_of: Callable[[], Replay | None] = lambda: None
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, damaged or not, in rising order."""
+        if not self._checkpoints.is_dir():
+            return []
+        return sorted(int(match[1]) for path in self._checkpoints.iterdir() if (match := _FOLDER.fullmatch(path.name)))
+
+    def folder(self, step: int) -> Path:
+        """Return the folder of a step's checkpoint."""
+        return self._checkpoints / f"step-{step:012d}"
+
+    # --- saving ------------------------------------------------------------------------------------------------------
+
+    def save(
+        self, step: int, arrays: Mapping[str, NDArray], meta: Mapping[str, Any], replay: Replay | None = None
+    ) -> Path:
+        """Save everything at `step`, durably; of the replay only the rows closed since the last save are written.
+
+        If this fails, the checkpoints from before stay as they are. Checkpoints of later steps belong to a course
+        that was given up when an earlier one was resumed, and go.
+        """
+        plain = json.loads(json.dumps(dict(meta)))  # refuses what is not JSON before anything is written
+        try:
+            files.make_folder(self._checkpoints)
+            files.make_folder(self._replay_folder)
+            self._sweep()
+            ring = self._write_rows(replay) if replay is not None else None
+            members = {_PREFIX + name: np.asarray(array) for name, array in arrays.items()}
+            if replay is not None:
+                members[_OPEN] = segments.open_observations(replay)
+            self._commit(step, members, plain, ring)
+        except BaseException:
+            with suppress(OSError, BeelineError):
+                self._sweep()
+            raise
+        if replay is not None:
+            self._base, self._base_of = ring, weakref.ref(replay)
+        self._prune(step)
+        return self.folder(step)
+
+    def _write_rows(self, replay: Replay) -> segments.Ring:
+        base = self._base if self._base_of() is replay else None
+        if base is not None and not segments.intact_sizes(self._replay_folder, base.segments):
+            base = None
+        # A name that some manifest knows stays taken even where its file is gone: it must not come to mean other rows.
+        taken = {path.name for path in self._replay_folder.iterdir()} | self._referenced(self._manifests())
+        return segments.write_ring(self._replay_folder, replay, base, taken)
+
+    def _commit(
+        self, step: int, members: Mapping[str, NDArray], meta: dict[str, Any], ring: segments.Ring | None
+    ) -> None:
+        """Write state and manifest; the last rename makes them the checkpoint of this step."""
+        final = self.folder(step)
+        replaces = final.is_dir()
+        folder = final if replaces else self._checkpoints / f".tmp-{final.name}"
+        files.make_folder(folder)
+        # A folder cannot replace a folder in one rename, but a manifest can replace a manifest.
+        name = _unused_state_name(folder) if replaces else "state.npz"
+        written = files.write_npz(folder / name, members)
+        content = {
+            "format": FORMAT,
+            "step": step,
+            "state": {"name": name, "sha256": written.sha256, "size": written.size},
+            "replay": ring.to_json() if ring else None,
+            "meta": meta,
+        }
+        manifest = _render(content)
+        if replaces:
+            files.sync_folder(folder)
+            files.write_atomic(folder / _MANIFEST, manifest)
+        else:
+            files.write_durable(folder / _MANIFEST, manifest)
+            files.sync_folder(folder)
+            files.rename(folder, final)
+
+    def _prune(self, step: int) -> None:
+        """Remove all but the newest checkpoints, then the segments that none of those needs."""
+        earlier = [other for other in self.steps() if other <= step]
+        for other in set(self.steps()) - set(earlier[-self.keep :]):
+            files.rename(self.folder(other), self._checkpoints / f".tmp-removed-{other:012d}")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what no checkpoint names: temporary folders, unreferenced segments, replaced states."""
+        if not self._checkpoints.is_dir():
+            return
+        for path in self._checkpoints.glob(".tmp-*"):
+            files.remove(path)
+        manifests = self._manifests()
+        for manifest in manifests:
+            for path in self.folder(manifest.step).iterdir():
+                if path.name not in (_MANIFEST, manifest.state):
+                    files.remove(path)
+        if self._replay_folder.is_dir():
+            needed = self._referenced(manifests)
+            for path in self._replay_folder.iterdir():
+                if segments.is_segment(path) and path.name not in needed:
+                    files.remove(path)
+
+    def _manifests(self) -> list[_Manifest]:
+        """Return all manifests that can be read."""
+        manifests = []
+        for step in self.steps():
+            with suppress(CheckpointError):
+                manifests.append(self._read_manifest(step))
+        return manifests
+
+    def _referenced(self, manifests: list[_Manifest]) -> set[str]:
+        """Return the names of all segments that one of these manifests needs, or that the next save builds on."""
+        rings = [self._base, *(manifest.ring for manifest in manifests)]
+        return {segment.name for ring in rings if ring is not None for segment in ring.segments}
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def load(
+        self, report: Callable[[str], None], step: int | None = None, *, with_replay: bool = True
+    ) -> Checkpoint:
+        """Return the newest intact checkpoint (or that of `step`, and no other), every byte of it verified.
+
+        Each damaged one is reported with what is wrong, then the one before it is tried.
+        """
+        candidates = self.steps()[::-1] if step is None else [step]
+        if not candidates or (step is not None and step not in self.steps()):
+            which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+            raise CheckpointError(f"{self.root} has {which}.")
+        damage = []
+        for candidate in candidates:
+            try:
+                return self._load(candidate, with_replay)
+            except CheckpointError as error:
+                damage.append(f"step {candidate}: {error}")
+                report(f"The checkpoint of step {candidate} is damaged: {error}.")
+        raise CheckpointError(f"no checkpoint in {self._checkpoints} is intact: {'; '.join(damage)}.")
+
+    def _load(self, step: int, with_replay: bool) -> Checkpoint:
+        manifest = self._read_manifest(step)
+        data = segments.read_verified(self.folder(step) / manifest.state, manifest.sha256, manifest.size)
+        try:
+            members = files.read_npz(data)
+        except ValueError as error:
+            raise CheckpointError(f"{manifest.state}: {error}") from error
+        opened = members.pop(_OPEN, None)
+        if not all(name.startswith(_PREFIX) for name in members):
+            raise CheckpointError(f"{manifest.state} has arrays of unknown names")
+        arrays = {name.removeprefix(_PREFIX): array for name, array in members.items()}
+        replay = None
+        if manifest.ring is not None and with_replay:
+            replay = segments.read_ring(self._replay_folder, manifest.ring, opened)
+            self._base, self._base_of = manifest.ring, weakref.ref(replay)
+        return Checkpoint(step, arrays, manifest.meta, replay)
+
+    def _read_manifest(self, step: int) -> _Manifest:
+        """Read and check a manifest: its own hash, its format, and that it names nothing outside its folders."""
+        path = self.folder(step) / _MANIFEST
+        try:
+            data = path.read_bytes()
+            content = json.loads(data)["content"]
+            if _render(content) != data:
+                raise CheckpointError(f"{_MANIFEST} does not match its own SHA-256")
+            if content["format"] != FORMAT:
+                raise CheckpointError(f"{_MANIFEST} has format {content['format']!r}; this version reads {FORMAT}")
+            state, meta = content["state"], content["meta"]
+            if content["step"] != step or type(meta) is not dict:
+                raise CheckpointError(f"{_MANIFEST} is not that of step {step}")
+            if type(state["name"]) is not str or not _STATE.fullmatch(state["name"]):
+                raise CheckpointError(f"{_MANIFEST} names a state file {state['name']!r}")
+            ring = None if content["replay"] is None else segments.Ring.from_json(content["replay"])
+            return _Manifest(step, state["name"], state["sha256"], state["size"], ring, meta)
+        except OSError as error:
+            raise CheckpointError(f"{_MANIFEST} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"{_MANIFEST} is malformed: {error!r}") from error
+
+
+def _render(content: Any) -> bytes:
+    """Return a manifest's bytes: the content and the SHA-256 of its canonical form."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"content": content, "sha256": digest}, sort_keys=True, indent=1) + "\n").encode()
+
+
+def _unused_state_name(folder: Path) -> str:
+    number = 2
+    while (folder / f"state-{number}.npz").exists():
+        number += 1
+    return f"state-{number}.npz"

@@ -1,0 +1,81 @@
+"""What decides a run's numbers, in plain values: the plan that `config.json` holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beeline import agents
+from beeline.agents.presets import preset_options
+from beeline.errors import CheckpointError, ConfigError
+from beeline.options import TrainConfig
+
+if TYPE_CHECKING:
+    from beeline.agents.options import ActorCriticConfig
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything that decides a run's numbers, in plain values; `config.json` is this and the machine it ran on."""
+
+    algo: str
+    env: str
+    preset: str
+    agent: ActorCriticConfig
+    train: TrainConfig
+    init_from: str | None = None
+
+    @classmethod
+    def make(cls, algo: str, env_id: str, preset: str, options: Mapping[str, Any], init_from: str | None = None) -> Plan:
+        """Sort loose options into the loop's and the agent's; an unknown one is an error."""
+        algorithm = agents.get(algo)
+        loop = {name: value for name, value in options.items() if name in TrainConfig.names()}
+        own = {name: value for name, value in options.items() if name not in loop}
+        agent = algorithm.config.make({**preset_options(algorithm.name, env_id, preset), **own}, also=TrainConfig.names())
+        plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
+        plan.check_ring()
+        return plan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "format": FORMAT, "algo": self.algo, "env": self.env, "seed": self.train.seed, "preset": self.preset,
+            "init_from": self.init_from, "agent": self.agent.to_dict(), "train": self.train.to_dict(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan that a `config.json` holds."""
+        if data.get("format") != FORMAT:
+            raise CheckpointError(f"config.json has format {data.get('format')!r}, but this version reads {FORMAT}.")
+        algorithm = agents.get(data["algo"])
+        agent, train = algorithm.config.make(data["agent"]), TrainConfig.make(data["train"])
+        return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
+
+    def check_ring(self) -> None:
+        """The replay must hold an episode's rows in every lane and more than a batch, or nothing would be learnt."""
+        capacity, lanes, batch = self.train.replay_capacity, self.train.num_envs, self.agent.batch_size
+        least = max(2 * lanes, batch + 2 * lanes)
+        if capacity < least:
+            raise ConfigError(
+                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes} and "
+                f"batch_size = {batch}, because learning begins with more than a batch."
+            )
+
+    def check_budget(self) -> None:
+        """A run must be longer than its warm-up, or nothing would be learnt."""
+        warmup = max(self.agent.random_steps, self.agent.learn_after)
+        if self.train.steps <= warmup:
+            name = "random_steps" if self.agent.random_steps >= self.agent.learn_after else "learn_after"
+            raise ConfigError(
+                f"steps = {self.train.steps} is not more than the warm-up ({name} = {warmup}), so the policy would "
+                f"never act. Give more steps or lower {name}."
+            )
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with."""
+        return {"algo": self.algo, "env": self.env}

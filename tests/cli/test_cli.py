@@ -1,0 +1,161 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whole_runs import flags, same_run, small
+
+from beeline import __version__, agents
+from beeline.cli.commands import COMMANDS, main
+from beeline.options import TrainConfig
+
+WALK = "toys:Walk-v0"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: Any, code: int = 0) -> tuple[str, str]:
+    """Run a command in this process; what it wrote to stdout and stderr."""
+    try:
+        found = main([str(word) for word in words])
+    except SystemExit as error:
+        found = int(error.code or 0)
+    out, err = capsys.readouterr()
+    assert found == code, err
+    assert "Traceback" not in err
+    return out, err
+
+
+def test_help_is_quick() -> None:
+    """Neither the help nor a mistake may wait for JAX."""
+    code = (
+        "import sys; from beeline.cli import main; codes = [main(['--help']), main(['--version']), main(['trian']), "
+        "main(['train', 'bca', 'gym/Pendulum-v1']), main(['resume'])]; "
+        "heavy = {'jax', 'gymnasium', 'mujoco', 'matplotlib', 'numpy'} & set(sys.modules); "
+        "print(codes, heavy, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip().endswith("[0, 0, 2, 2, 2] set()")
+    assert "unknown command 'trian'. Did you mean 'train'?" in done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "beeline", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, command, "--help")
+    assert out.startswith(f"usage: beeline {command}") and COMMANDS[command][1] in " ".join(out.split())
+    assert run(capsys, "help")[0] == run(capsys)[0] == run(capsys, "-h")[0]
+
+
+@pytest.mark.parametrize("algo", agents.ALGORITHMS)
+def test_every_option_is_in_the_help(algo: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    out, _ = run(capsys, "train", "--seed", "3", algo, "--help")
+    text = " ".join(out.split())
+    for config in (TrainConfig, agents.get(algo).config):
+        for name, rule in config.rules().items():
+            assert f"--{name.replace('_', '-')}" in out
+            assert " ".join(rule.doc.split()) in text
+            assert rule.allowed.replace(" ", "") in text.replace(" ", "")
+    assert "[light 1000, paper " in text
+
+
+def test_train_resume_and_evaluate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = small("bac")
+    out, err = run(capsys, "train", *flags(options), "--lambda", "0.25", "bac", WALK, "--out", tmp_path / "run")
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0] == "bac on toys:Walk-v0, seed 0, 120 environment steps"
+    assert lines[1] == f"run folder: {tmp_path / 'run'}"
+    assert re.fullmatch(r"step +60 \( ?50%\) +\d+ steps/s +ETA \d+:\d\d +return -?\d.* train -?\d.* Q .* λ 0\.25 +α .*", lines[6])
+    assert re.fullmatch(r"return before training -[\d.]+, after 120 steps -[\d.]+ \(best -[\d.]+ at [\d,]+\)", lines[-3])
+    assert lines[-2:] == [f"run folder: {tmp_path / 'run'}", f"curve: {tmp_path / 'run' / 'curve.png'}"]
+
+    out, _ = run(capsys, "resume", tmp_path / "run", "--steps", "1.4e2", "--quiet")
+    assert out.startswith("return before training") and "after 140 steps" in out
+    run(capsys, "train", "bac", WALK, *flags(options | {"steps": 140}), "--lam", "0.25", "--quiet", "--out", tmp_path / "long")
+    same_run(tmp_path / "long", tmp_path / "run")
+
+    out, _ = run(capsys, "eval", tmp_path / "run", "--episodes", "3")
+    assert re.match(
+        r"bac on toys:Walk-v0, policy of step 140\nreturn -[\d.]+ ± [\d.]+ \(std\) over 3 episodes, length \d+\n$", out
+    )
+    assert "policy of step" in run(capsys, "eval", tmp_path / "run" / "policy-best.npz", "--episodes", "1")[0]
+    assert "episodes = 0 is out of range; allowed: >= 1" in run(capsys, "eval", tmp_path / "run", "--episodes", "0", code=2)[1]
+    assert "exists already" in run(capsys, "train", "bac", WALK, "--out", tmp_path / "run", code=2)[1]
+
+
+def test_success_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "train", "sac", "toys:Goal-v0", *flags(small("sac")), "--quiet", "--out", tmp_path / "run")
+    out, _ = run(capsys, "eval", tmp_path / "run", "--episodes", "4")
+    assert re.search(r"success \d+% at the end, \d+% at any step", out)
+
+
+MISTAKES = [
+    (["train", "bac", "gym/Pendulum-v1", "--gama", "0.9"], r"unknown option --gama\. Did you mean --gamma"),
+    (["train", "bac", "gym/Pendulum-v1", "--gamma", "1.5"], r"gamma = 1.5 is out of range; allowed: >= 0 and <= 1"),
+    (["train", "bac", "gym/Pendulum-v1", "--steps", "many"], r"steps = 'many' is not a whole number; allowed: >= 1"),
+    (["train", "bac", "gym/Pendulum-v1", "--network", "cnn"], r"network = 'cnn' is out of range; allowed: one of mlp, bac"),
+    (["train", "bac", "gym/Pendulum-v1", "--steps", "500"], r"steps = 500 is not more than the warm-up \(random_steps = 1000\)"),
+    (["train", "bac", "gym/Pendulm-v1"], r"unknown environment 'gym/Pendulm-v1'\. Did you mean 'gym/Pendulum-v1'"),
+    (["train", "ppo", "gym/Pendulum-v1"], r"unknown algorithm 'ppo'.*Known: bac, sac, bee-td3, td3"),
+    (["train", "bac", "gym/Pendulum-v1", "--preset", "papr"], r"unknown preset 'papr'\. Did you mean 'paper'"),
+    (["train", "bac"], r"required: env"),
+    (["train"], r"required: algo, env"),
+    (["train", "bac", "gym/Pendulum-v1", "--seed"], r"--seed: expected one argument"),
+    (["resume", "nowhere"], r"there is no run folder nowhere"),
+    (["resume", "nowhere", "--steps", "1.5"], r"'1\.5' is not a whole number"),
+    (["eval", "nowhere"], r"there is no run folder nowhere"),
+    (["algos", "bacc"], r"unknown algorithm 'bacc'\. Did you mean 'bac'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
+def test_mistakes_are_told_in_a_sentence(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, err = run(capsys, *words, code=2)
+    assert re.search(message, err), err
+    assert err.splitlines()[-1].startswith("beeline: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_algorithms_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out, _ = run(capsys, "algos")
+    assert all(f"\n{name} " in out and entry.summary in out for name, entry in agents.ALGORITHMS.items())
+    out, _ = run(capsys, "algos", "bee_td3")
+    assert re.search(r"\nrandom-steps +1000 +25000 +>= 0 ", out) and re.search(r"\nlam +0\.5 +0\.5 ", out)
+
+
+def test_environments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, "check-env", WALK)
+    assert "ok      reset(seed=0) gives the same episode again" in out and "error" not in out
+    out, _ = run(capsys, "check-env", "gym/CartPole-v1", code=1)
+    assert out.startswith("error") and "continuous" in out
+
+
+def test_default_folders_get_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run(capsys, "train", "sac", WALK, *flags(small("sac")), "--quiet")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["sac-toys-Walk-v0-seed0", "sac-toys-Walk-v0-seed0-2"]
+
+
+def test_a_live_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    out, _ = run(capsys, "train", "bac", WALK, *flags(small("bac")), "--out", tmp_path / "run")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out)
+    assert re.search(r"bac toys:Walk-v0 .*120/120 .*steps/s .*ETA .*return .*Q .*λ 0\.50 .*α", plain)

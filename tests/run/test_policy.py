@@ -1,0 +1,167 @@
+"""A policy alone: a small file, actions in the environment's units, and nothing executable in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toys import Goal, Walk
+from whole_runs import small
+
+import beeline
+from beeline.errors import CheckpointError
+from beeline.run.policy import flatten, load_policy, save_arrays
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return beeline.SAC(Walk, **small("sac")).learn(60)
+
+
+def test_actions_are_in_the_environments_units(model: Any) -> None:
+    obs = np.random.default_rng(0).normal(size=(500, 2)) * 100
+    action, state = model.predict(obs)
+    assert action.shape == (500, 2) and action.dtype == np.float32 and state is None
+    low, high = Walk.action_space.low, Walk.action_space.high
+    assert (action >= low).all() and (action <= high).all()
+    assert np.ptp(action[:, 0]) > 1.0  # not squeezed into [-1, 1] around the middle
+    pendulum = beeline.TD3("gym/Pendulum-v1", **small("td3"))
+    far, _ = pendulum.predict(np.random.default_rng(0).normal(size=(500, 3)) * 1e4)
+    assert far.min() >= -2 and far.max() <= 2 and np.abs(far).max() > 1.9
+
+
+def test_one_observation_or_many_give_the_same(model: Any) -> None:
+    batch = np.random.default_rng(1).normal(size=(3, 4, 2)).astype(np.float32)
+    many, _ = model.predict(batch)
+    assert many.shape == (3, 4, 2)
+    one, _ = model.predict(batch[1, 2])
+    assert one.shape == (2,)
+    np.testing.assert_allclose(one, many[1, 2], rtol=1e-5, atol=1e-6)
+    assert Walk.action_space.contains(one)
+
+
+def test_deterministic_or_not(model: Any) -> None:
+    obs = np.zeros(2, np.float32)
+    fixed = [model.predict(obs)[0] for _ in range(3)]
+    assert all(a.tobytes() == fixed[0].tobytes() for a in fixed)
+    drawn = [model.predict(obs, deterministic=False)[0] for _ in range(8)]
+    assert len({a.tobytes() for a in drawn}) == 8
+    policy = model.policy
+    assert len({policy.predict(obs, deterministic=False)[0].tobytes() for _ in range(8)}) == 8
+
+
+def test_wrong_sizes_are_named(model: Any) -> None:
+    with pytest.raises(CheckpointError, match="reads 2 numbers per observation, but got 3"):
+        model.predict(np.zeros(3))
+
+
+def test_dict_observations() -> None:
+    model = beeline.SAC(Goal, **small("sac")).learn(40)
+    obs, _ = Goal().reset(seed=3)
+    flat = np.array([*obs["observation"], *obs["achieved_goal"], *obs["desired_goal"]])
+    np.testing.assert_array_equal(flatten(obs), flat.astype(np.float32))
+    assert model.predict(obs)[0].tobytes() == model.predict(flat)[0].tobytes()
+    batch = {key: np.stack([value] * 5) for key, value in obs.items()}
+    assert model.predict(batch)[0].shape == (5, 1)
+    assert model.metrics[-1]["eval/success"] in (0.0, 1.0) if "eval/success" in model.metrics[-1] else True
+
+
+def test_a_policy_outlives_the_learning_that_made_it(model: Any) -> None:
+    obs = np.ones(2, np.float32)
+    policy, before = model.policy, model.predict(obs)[0]
+    model.learn(40)
+    assert policy.predict(obs)[0].tobytes() == before.tobytes()
+    assert model.predict(obs)[0].tobytes() != before.tobytes()
+
+
+@pytest.mark.parametrize("more", [{}, {"normalize_obs": True}])
+def test_the_file_is_small_and_acts_alike(more: dict[str, Any], tmp_path: Path) -> None:
+    model = beeline.TD3(Walk, **small("td3", **more)).learn(60)
+    path = model.policy.save(tmp_path / "p.npz")
+    parameters = sum(a.size for a in model.trainer.agent.policy(model.trainer.state).values())
+    assert path.stat().st_size < 4 * parameters + 8_000
+    policy = beeline.load(path)
+    obs = np.random.default_rng(0).normal(size=(20, 2))
+    assert policy.predict(obs)[0].tobytes() == model.predict(obs)[0].tobytes()
+    assert policy.meta["algo"] == "td3" and policy.meta["env"] == "factory:Walk" and policy.meta["step"] == 60
+
+
+def test_damage_is_noticed_at_every_place(model: Any, tmp_path: Path) -> None:
+    path = model.policy.save(tmp_path / "p.npz")
+    data = path.read_bytes()
+    whole = load_policy(path).state.actor
+    import jax
+
+    for position in range(0, len(data), len(data) // 40):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :])
+        try:
+            found = load_policy(path).state.actor
+        except CheckpointError as error:
+            assert str(path) in str(error)
+        else:  # a byte that means nothing, such as a date
+            assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), whole, found))
+        path.write_bytes(data[:position])
+        with pytest.raises(CheckpointError):
+            load_policy(path)
+
+
+def test_other_files_are_refused(model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "p.npz"
+    with pytest.raises(CheckpointError, match="there is no policy file"):
+        load_policy(path)
+    with pytest.raises(CheckpointError, match="not an intact policy file"):
+        load_policy(tmp_path)
+
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path(tmp_path / "sprung").touch, ())
+
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    np.savez(tmp_path / "pickled.npz", **{"meta.json": np.array([Trap()], object)})  # type: ignore[arg-type]
+    (tmp_path / "raw.npz").write_bytes(pickle.dumps(Trap()))
+    for name in ("one.npy", "other.npz", "pickled.npz", "raw.npz"):
+        with pytest.raises(CheckpointError):
+            load_policy(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+    meta = model.trainer.policy_meta(0)
+    arrays = model.trainer.agent.policy(model.trainer.state)
+    for change, message in (
+        ({"format": 9}, "format 1"), ({"algo": "ppo"}, "unknown algorithm"),
+        ({"spaces": {}}, "not complete"), ({"agent": 3}, "not complete"),
+        ({"spaces": meta["spaces"] | {"obs_dim": 5}}, "made for other networks or another environment"),
+    ):  # fmt: skip
+        save_arrays(path, arrays, meta | change)
+        with pytest.raises(CheckpointError, match=message):
+            load_policy(path)
+    save_arrays(path, dict(list(arrays.items())[1:]), meta)
+    with pytest.raises(CheckpointError, match="it has no array"):
+        load_policy(path)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{"meta.json": np.frombuffer(json.dumps([1]).encode(), np.uint8)})
+    path.write_bytes(buffer.getvalue())
+    with pytest.raises(CheckpointError, match="not a policy file of format 1"):
+        load_policy(path)
+
+
+def test_a_policy_file_knows_its_action_repeat(tmp_path: Path) -> None:
+    """Evaluated from its file alone, a policy decides as often as it was trained to."""
+    model = beeline.SAC("gym/Pendulum-v1", repeat=4, **small("sac"))
+    path = model.policy.save(tmp_path / "policy.npz")
+    result, _ = beeline.evaluate_run(path, episodes=1)
+    assert result.lengths == [200]  # 50 decisions of 4 steps; without the repeat, 200 decisions of 1
+    assert load_policy(path).meta["repeat"] == 4
+    calls = []
+    policy = load_policy(path)
+    from beeline import envs
+    from beeline.evaluate import evaluate
+
+    env = envs.make("gym/Pendulum-v1", repeat=policy.meta["repeat"])
+    evaluate(lambda obs: calls.append(1) or policy.act(obs), env, seed=1, episodes=1)  # type: ignore[func-returns-value]
+    assert len(calls) == 50
