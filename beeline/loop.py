@@ -208,8 +208,7 @@ class Trainer:
 
     def _take_statistics(self) -> None:
         if getattr(self.agent.config, "normalize_obs", False):
-            # A copy: JAX may read the array after the next step has been written into the collector's own.
-            self.state = self.agent.observe(self.state, self.collector.obs.copy())
+            self.state = self.agent.observe(self.state, self.collector.obs)
 
     def _after_step(self, transitions: Sequence[Transition]) -> bool:
         """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""

@@ -87,22 +87,26 @@ def apply_ensemble(params: Params, x: Array, body: str) -> Array:
     return jax.vmap(apply_mlp, in_axes=(0, 0, None))(params, copies, body)
 
 
-def init_normaliser(obs_dim: int) -> dict[str, Array]:
-    """Running statistics of observations; with no data yet they leave observations as they are."""
-    return {"count": jnp.zeros(()), "mean": jnp.zeros(obs_dim), "variance": jnp.ones(obs_dim)}
+def init_normaliser(obs_dim: int) -> dict[str, np.ndarray]:
+    """Running statistics of observations; with no data yet they leave observations as they are.
+
+    They live on the host in double precision: in single precision a count stops at 2^24, and the variance grows from there on.
+    """
+    return {"count": np.zeros(()), "mean": np.zeros(obs_dim), "variance": np.ones(obs_dim)}
 
 
-def observe(statistics: dict[str, Array], obs: Array) -> dict[str, Array]:
-    """Merge a batch `[n, obs_dim]` into the statistics (Chan et al. 1979); kept as a variance, so float32 suffices."""
+def observe(statistics: dict[str, np.ndarray], obs: np.ndarray) -> dict[str, np.ndarray]:
+    """Merge a batch `[n, obs_dim]` into the statistics (Chan et al. 1979)."""
+    obs = np.asarray(obs, np.float64)
     count, batch = statistics["count"], float(obs.shape[0])
     total = count + batch
-    delta = jnp.mean(obs, axis=0) - statistics["mean"]
-    mean = statistics["mean"] + delta * batch / total
-    within = statistics["variance"] * count + jnp.var(obs, axis=0) * batch
-    return {"count": total, "mean": mean, "variance": (within + jnp.square(delta) * count * batch / total) / total}
+    delta = obs.mean(axis=0) - statistics["mean"]
+    mean = statistics["mean"] + delta * (batch / total)
+    within = statistics["variance"] * count + obs.var(axis=0) * batch
+    return {"count": total, "mean": mean, "variance": (within + np.square(delta) * (count * batch / total)) / total}
 
 
-def normalise(statistics: dict[str, Array] | None, obs: Array, clip: float = 10.0) -> Array:
+def normalise(statistics: Any, obs: Array, clip: float = 10.0) -> Array:
     """Observations in units of their running deviation, clipped; unchanged where there are no statistics."""
     if statistics is None:
         return obs

@@ -17,7 +17,10 @@ def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
 
 
 def from_arrays(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """A pytree shaped like `template` from named arrays; a missing or misshapen one is named in the error."""
+    """A pytree shaped like `template` from named arrays; a missing or misshapen one is named in the error.
+
+    What is NumPy in the template lives on the host and stays NumPy, in the template's precision.
+    """
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     restored = []
     for path, leaf in leaves:
@@ -25,10 +28,12 @@ def from_arrays(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") 
         if name not in arrays:
             raise CheckpointError(f"it has no array {name!r}: it was made by another algorithm or other options.")
         array = arrays[name]
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+        on_host = isinstance(leaf, np.ndarray | np.generic)
+        fits = array.dtype == leaf.dtype or (on_host and np.can_cast(array.dtype, leaf.dtype, "safe"))
+        if array.shape != leaf.shape or not fits:
             raise CheckpointError(
                 f"its array {name!r} is {array.dtype}{list(array.shape)} where {leaf.dtype}{list(leaf.shape)} is needed: "
                 "it was made for other networks or another environment."
             )
-        restored.append(jax.numpy.array(array))
+        restored.append(np.array(array, leaf.dtype) if on_host else jax.numpy.array(array))
     return jax.tree_util.tree_unflatten(structure, restored)

@@ -78,6 +78,21 @@ def test_statistics_of_observations() -> None:
     assert normalise(None, data) is data
 
 
+@pytest.mark.parametrize("seen", [10, 2**24, 10**9])
+def test_statistics_are_right_however_many_observations_were_met(seen: int) -> None:
+    """The counter jumps to `seen` observations of N(2, 9); a thousand more of N(2, 9) must leave both as they are."""
+    more = np.random.default_rng(0).normal(2.0, 3.0, (1000, 1)).astype(np.float32).astype(np.float64)
+    statistics = {"count": np.float64(seen), "mean": np.array([2.0]), "variance": np.array([9.0])}
+    for row in more:
+        statistics = observe(statistics, row[None].astype(np.float32))
+    total = seen + 1000
+    mean = (seen * 2.0 + more.sum()) / total
+    variance = (seen * (9.0 + (2.0 - mean) ** 2) + np.square(more - mean).sum()) / total
+    assert statistics["count"] == total and statistics["mean"].dtype == np.float64
+    np.testing.assert_allclose(statistics["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(statistics["variance"], variance, rtol=1e-9)
+
+
 def test_elu_and_its_gradient() -> None:
     x = np.array([-30.0, -2.0, -1e-3, -1e-6, 0.0, 1e-6, 0.5, 40.0], np.float32)
     value, gradient = jax.vmap(jax.value_and_grad(elu))(jnp.asarray(x))

@@ -56,7 +56,7 @@ class State:
     explore: Any
     exploit: Any
     blend: Any
-    normaliser: dict[str, Array] | None
+    normaliser: dict[str, np.ndarray] | None  # on the host, in double precision
 
 
 class ActorCritic:
@@ -85,13 +85,13 @@ class ActorCritic:
         )
         # What `act` reads. Updated in place, it would make the update wait for the action that is chosen before it. With a policy
         # that changes at every update the gain is lost again: its new parameters then want other memory each time.
-        self._kept = ("key", "actor", "normaliser") if config.policy_interval > 1 else ()
+        # Statistics stay on the host: the compiled update reads them and gives none back.
+        self._kept = ("key", "actor", "normaliser") if config.policy_interval > 1 else ("normaliser",)
         # Compiled for the sake of its outputs: they are buffers of their own, also where two of them are equal (networks and
         # their targets), so that the state can be donated.
         self._init = jax.jit(self._init_impl)
         self._act = jax.jit(self._act_impl, static_argnames="mode")
         self._update = jax.jit(self._split_update, static_argnames="phase", donate_argnums=1)
-        self._observe = jax.jit(observe)
 
     # --- building ---------------------------------------------------------------------------------------------------
 
@@ -139,12 +139,13 @@ class ActorCritic:
         c, spaces = self.config, self.spaces
         sizes = (spaces.obs_dim + spaces.action_dim, *c.hidden, 1)
         members = [rng.stream(seed, "init/critic", member) for member in range(1 + c.double_q)]
-        return self._init(
+        state = self._init(
             jax.random.key_data(jax.random.key(seed)),
             self.actor.init(rng.stream(seed, "init/actor"), spaces.obs_dim),
             init_ensemble(members, sizes, c.network, c.initialiser),
             self.exploit.draw(rng.stream(seed, "init/exploit"), spaces.obs_dim) if self.exploit else None,
         )
+        return dataclasses.replace(state, normaliser=init_normaliser(spaces.obs_dim)) if c.normalize_obs else state
 
     def _init_impl(self, key: Array, actor: Params, critic: Params, exploit: Params | None) -> State:
         c = self.config
@@ -160,7 +161,7 @@ class ActorCritic:
             explore=self.explore.init(),
             exploit=self.exploit.init(exploit) if self.exploit and exploit is not None else (),
             blend=self.blend.init(c.batch_size) if self.blend else (),
-            normaliser=init_normaliser(self.spaces.obs_dim) if c.normalize_obs else None,
+            normaliser=None,
         )
 
     # --- acting -----------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class ActorCritic:
         """Take new observations into the normaliser, where there is one."""
         if state.normaliser is None:
             return state
-        return dataclasses.replace(state, normaliser=self._observe(state.normaliser, obs))
+        return dataclasses.replace(state, normaliser=observe(state.normaliser, obs))
 
     def policy(self, state: State) -> dict[str, np.ndarray]:
         """The deterministic policy's arrays."""
