@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import envs, files, runtime
+from beeline import envs, files, runtime, trees
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
@@ -20,8 +20,8 @@ from beeline.run.build import attach, build, closing, env_name, spaces_of, take_
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
-from beeline.run.policy import Policy, load_policy
-from beeline.run.record import read_metrics
+from beeline.run.policy import Policy, describe, load_policy
+from beeline.run.record import Recorder, read_metrics
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
@@ -70,7 +70,7 @@ def train(
     algo: str,
     env: Any,
     *,
-    preset: str = "light",
+    preset: str | None = None,
     out: str | Path | None = None,
     eval_env: Any = None,
     init_from: str | Path | None = None,
@@ -132,7 +132,7 @@ def resume(
 
 
 def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
-    assert trainer.store is not None
+    assert isinstance(trainer.store, CheckpointStore) and isinstance(trainer.recorder, Recorder)
     if not trainer.store.steps():
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
         trainer.recorder.restart()
@@ -144,6 +144,7 @@ def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = trainer.recorder
+    assert isinstance(recorder, Recorder)
     step = trainer.progress.step
     view = None
     try:
@@ -179,7 +180,7 @@ def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
         return
     video = path / "videos" / f"step-{trainer.progress.step:012d}.mp4"
     try:
-        film(trainer.act, plan.env, plan.train.repeat, video, plan.train.seed)
+        film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed)
     except Exception as error:  # whatever a renderer may do, the training has succeeded
         print(f"the video could not be made: {error}")
 
@@ -215,7 +216,7 @@ class Model:
         self,
         env: Any,
         *,
-        preset: str = "light",
+        preset: str | None = None,
         eval_env: Any = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
@@ -252,8 +253,13 @@ class Model:
     @property
     def policy(self) -> Policy:
         """The policy as it is now."""
-        agent, state = self.trainer.agent, self.trainer.state  # the next update consumes this state: hand out a copy
-        return Policy(agent, agent.with_policy(agent.init(0), agent.policy(state)), self.trainer.policy_meta(self.step))
+        agent = self.trainer.agent
+        own = trees.to_arrays(agent.policy(self.trainer.state))  # a copy: the next update consumes what it is read from
+        return Policy(agent, trees.from_arrays(agent.blank_policy(), own), self._meta(self.step), self.plan.train.seed)
+
+    def _meta(self, step: int, score: float | None = None) -> dict[str, Any]:
+        about = {"step": step, "eval_return": score, "repeat": self.plan.train.repeat}
+        return describe(self.plan.algo, self.plan.env, self.trainer.agent, **about)
 
     @property
     def best_policy(self) -> Policy:
@@ -261,12 +267,14 @@ class Model:
         trainer = self.trainer
         if not trainer.best_policy:
             raise CheckpointError("no policy was evaluated yet: learn first, with an environment to evaluate on.")
-        meta = trainer.policy_meta(trainer.progress.best_step, trainer.progress.best_return)
-        return Policy(trainer.agent, trainer.agent.with_policy(trainer.agent.init(0), trainer.best_policy), meta)
+        meta = self._meta(trainer.progress.best_step, trainer.progress.best_return)
+        best = trees.from_arrays(trainer.agent.blank_policy(), trainer.best_policy)
+        return Policy(trainer.agent, best, meta, self.plan.train.seed)
 
     def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
         """The action, in the environment's own units, for a raw observation or a batch of them."""
-        policy = Policy(self.trainer.agent, self.trainer.state, {}, self._calls)
+        agent = self.trainer.agent
+        policy = Policy(agent, agent.policy(self.trainer.state), {}, self.plan.train.seed, self._calls)
         action = policy.predict(obs, state, deterministic)
         self._calls = policy.calls
         return action
@@ -275,7 +283,7 @@ class Model:
         """Evaluate the deterministic policy on fresh episodes."""
         if self.trainer.eval_env is None:
             raise EnvError("there is no environment to evaluate on: give eval_env=… (an instance is used for training).")
-        return evaluate(self.trainer.act, self.trainer.eval_env, seed=self.plan.train.seed + 1, episodes=episodes)
+        return evaluate(self.trainer.player(), self.trainer.eval_env, seed=self.plan.train.seed + 1, episodes=episodes)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -366,9 +374,9 @@ def evaluate_run(
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
     test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
     try:
-        if spaces_of(test_env) != policy.agent.spaces:
+        if spaces_of(test_env) != policy.agent.task.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
-        result = evaluate(policy.act, test_env, seed=seed, episodes=episodes)
+        result = evaluate(policy.player(seed), test_env, seed=seed, episodes=episodes)
     finally:
         test_env.close()
     return result, policy

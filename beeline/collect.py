@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beeline.envs import check_finite, spec_of
 from beeline.errors import EnvError
-from beeline.replay import Replay
+from beeline.memory import Replay
 from beeline.rng import episode_seed
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class Collector:
         self.replay.start(lane, obs)
         self.obs[lane], self.first[lane] = obs, True
 
-    def step(self, actions: np.ndarray) -> list[Transition]:
-        """Step every lane with its action; a lane that fails is cut and reset before the error goes on its way."""
+    def step(self, actions: np.ndarray, extras: Mapping[str, np.ndarray] | None = None) -> list[Transition]:
+        """Step every lane with its action, to be stored with its extras; a lane that fails is cut and reset before the error
+        goes on its way."""
         failure: Exception | None = None
         transitions = []
         for lane, env in enumerate(self.envs):
@@ -106,7 +107,8 @@ class Collector:
                 with contextlib.suppress(EnvError):  # the first failure is the one to tell
                     self._next_episode(lane)
                 continue
-            self.replay.add(lane, actions[lane], reward, obs, terminated, truncated)
+            own = {name: each[lane] for name, each in extras.items()} if extras else None
+            self.replay.add(lane, actions[lane], reward, obs, terminated, truncated, own)
             transitions.append(
                 Transition(lane, self.obs[lane].copy(), actions[lane], reward, obs, terminated, truncated, info)
             )

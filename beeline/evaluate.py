@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beeline.agents.base import Agent
 from beeline.envs import check_finite, spec_of
 from beeline.errors import EnvError, NonFiniteError
+from beeline.memory import Clock
 from beeline.rng import episode_seed
 
 if TYPE_CHECKING:
@@ -18,6 +20,25 @@ if TYPE_CHECKING:
 
 Act = Callable[[np.ndarray], np.ndarray]
 ENDLESS = 1_000_000  # decisions after which an episode is taken to have no end
+
+
+class Player:
+    """A policy at play in one environment, with whatever acting carries through an episode."""
+
+    def __init__(self, agent: Agent, policy: Any, seed: int = 0, mode: str = "greedy") -> None:
+        self.agent, self.policy, self.seed, self.mode = agent, policy, seed, mode
+        self.start(0)
+
+    def start(self, episode: int) -> None:
+        """Begin an episode."""
+        self._carry, self._clock, self._first = self.agent.begin(1), Clock(self.seed, episodes=episode), True
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        """The action in [-1, 1] for the next observation of the episode."""
+        first = np.full(1, self._first)
+        action, _, self._carry = self.agent.act(self.policy, self._carry, obs[None], first, self._clock, self.mode)
+        self._clock, self._first = self._clock._replace(decisions=self._clock.decisions + 1), False
+        return np.asarray(action)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +112,11 @@ def run_episode(act: Act, env: gymnasium.Env, seed: int) -> tuple[float, int, An
 def evaluate(act: Act, env: gymnasium.Env, *, seed: int, episodes: int, first_episode: int = 0) -> Evaluation:
     """Run `episodes` episodes, numbered from `first_episode`, each seeded by (run seed, "eval", number)."""
     repeat = spec_of(env).repeat
-    results = [
-        run_episode(act, env, episode_seed(seed, "eval", 0, first_episode + number)) for number in range(episodes)
-    ]
+    results = []
+    for number in range(first_episode, first_episode + episodes):
+        if isinstance(act, Player):
+            act.start(number)
+        results.append(run_episode(act, env, episode_seed(seed, "eval", 0, number)))
     reported = all(last is not None for _, _, last, _ in results)
     return Evaluation(
         returns=[total for total, *_ in results],

@@ -1,4 +1,4 @@
-"""The training loop: act, update, step, insert. Everything it needs is handed to it.
+"""The training loop: prepare, draw, act, update, step, notice. It knows an agent by its protocol and nothing else.
 
 Per decision the order is that of the reference codes: the action is chosen, the update is dispatched and runs on its own
 threads, the environments step meanwhile, and the transitions are inserted. As the action was chosen before the update
@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from beeline import rng, trees
-from beeline.agents.base import Agent, Batches
+from beeline import trees
+from beeline.agents.base import Agent
 from beeline.collect import Collector, Transition
 from beeline.errors import BeelineError, CheckpointError, EnvError
-from beeline.evaluate import Evaluation, evaluate
+from beeline.evaluate import Evaluation, Player, evaluate
+from beeline.memory import Clock, Replay
 from beeline.options import TrainConfig
-from beeline.replay import Replay
-from beeline.run import policy as policies
-from beeline.run.checkpoint import Checkpoint, CheckpointStore
-from beeline.run.record import Recorder
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from beeline.events import Event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,16 +49,6 @@ class EvaluationEvent:
     trainer: Trainer
 
 
-class Diagnoser(Protocol):
-    """What is asked every `diagnose` steps; it reads state and replay, and has an environment and streams of its own."""
-
-    env: gymnasium.Env
-    columns: tuple[str, ...]
-
-    def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
-        """The values of its columns."""
-
-
 class Callback:
     """Subclass and override what you need; return False from either method to stop the training."""
 
@@ -69,6 +57,65 @@ class Callback:
 
     def on_evaluation(self, event: EvaluationEvent) -> bool | None:
         """Called after every evaluation."""
+
+
+class Record(Protocol):
+    """Where rows go."""
+
+    folder: Path | None
+    rows: list[dict[str, Any]]
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Record one row."""
+
+    def sync(self) -> int:
+        """Make the rows durable; return how many bytes they take."""
+
+    def cut(self, size: int) -> None:
+        """Take the record back to that many bytes."""
+
+
+class Store(Protocol):
+    """Where checkpoints go."""
+
+    def save(self, step: int, arrays: Mapping[str, Any], meta: Mapping[str, Any], memories: Mapping[str, Replay]) -> Any:
+        """Save everything at a step, durably."""
+
+
+class Restorable(Protocol):
+    """A checkpoint that was read and found intact."""
+
+    @property
+    def step(self) -> int:
+        """The step it was made at."""
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """Every array of the state, by name."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Plain values beside them."""
+
+    def memories(self) -> dict[str, Replay]:
+        """The memories as they were."""
+
+
+class PolicyWriter(Protocol):
+    """Where policies go."""
+
+    def __call__(self, name: str, arrays: dict[str, np.ndarray], step: int, score: float | None) -> None:
+        """Write a policy file of that name."""
+
+
+class Diagnoser(Protocol):
+    """What is asked every `diagnose` steps; it reads state and replay, and has an environment and streams of its own."""
+
+    env: gymnasium.Env
+    columns: tuple[str, ...]
+
+    def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
+        """The values of its columns."""
 
 
 @dataclasses.dataclass
@@ -82,46 +129,53 @@ class Progress:
     rows: int = 0
     best_return: float | None = None
     best_step: int = -1
-
-
-def _describe(spaces: dict[str, Any]) -> str:
-    low, high = spaces["action_low"], spaces["action_high"]
-    return f"{spaces['obs_dim']} observations and {len(low)} actions in [{min(low):g}, {max(high):g}]"
+    done: list[str] = dataclasses.field(default_factory=list)  # events that happen once and have happened
 
 
 class Trainer:
-    """A run in memory: agent, environments, replay and record, and the loop over them."""
+    """A run in memory: agent, environments, memories and record, and the loop over them."""
 
     def __init__(
         self,
         agent: Agent,
-        envs: Sequence[gymnasium.Env],
+        collector: Collector,
+        memories: dict[str, Replay],
         eval_env: gymnasium.Env | None,
         config: TrainConfig,
-        recorder: Recorder,
-        store: CheckpointStore | None,
         identity: dict[str, Any],
+        recorder: Record,
+        events: Sequence[Event],
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        self.agent, self.config, self.recorder, self.store = agent, config, recorder, store
-        self.eval_env, self.identity, self.callbacks = eval_env, identity, list(callbacks)
-        spaces = agent.spaces
-        self.replay = Replay(config.replay_capacity, spaces.obs_dim, spaces.action_dim, len(envs))
-        self.collector = Collector(envs, self.replay, config.seed)
+        self.agent, self.collector, self.memories, self.eval_env = agent, collector, memories, eval_env
+        self.config, self.identity, self.recorder = config, identity, recorder
+        self.events, self.callbacks = list(events), list(callbacks)
         self.state = agent.init(config.seed)
-        self.actor_state = agent.init_actor_state(len(envs))
+        self.carry = agent.begin(len(collector.envs))
         self.progress = Progress()
         self.metrics: dict[str, Any] = {}
         self.best_policy: dict[str, np.ndarray] = {}
-        self.updates_per_decision = agent.config.critic_updates_per_step * len(envs)
-        self.steps_per_decision = self.collector.spec.repeat * len(envs)
+        self.steps_per_decision = collector.spec.repeat * len(collector.envs)
+        self.store: Store | None = None
+        self.policies: PolicyWriter | None = None
+        self.diagnoser: Diagnoser | None = None
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
-        self.diagnoser: Diagnoser | None = None
-        self._clock = (time.perf_counter(), 0)
+        self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
+
+    @property
+    def replay(self) -> Replay:
+        """The memory that the environments fill."""
+        return self.memories["replay"]
+
+    @property
+    def clock(self) -> Clock:
+        """How far the run is, as agents are told it."""
+        now = self.progress
+        return Clock(self.config.seed, now.step, now.decisions, now.updates, self.collector.episodes)
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
@@ -129,55 +183,53 @@ class Trainer:
         """Train up to `until` environment steps; False if a callback or a signal ended it earlier."""
         if not self.ready:
             self.begin()
+        self.stopping = False
         try:
-            if not self.progress.rows:
-                evaluated = self._evaluate()
-                stop = evaluated.pop("stop", False)
-                self._write_row(evaluated)
-                if stop:
-                    self.save()
-                    return self.progress.step >= until
-            self._clock = (time.perf_counter(), self.progress.step)
+            for event in self.events:
+                event.start(self)
             self.collector.reopen()
-            batches = self._draw()
-            while self.progress.step < until:
-                actions = self._choose_actions()
-                if batches is not None:
-                    self.state, metrics = self.agent.update(self.state, batches)  # returns at once; runs beside env.step
-                    self.metrics |= metrics
-                    self.progress.updates += self.updates_per_decision
-                actions = self._finite(np.asarray(actions))
-                self._count_decision()
-                transitions = self.collector.step(actions)
-                go_on = self._after_step(transitions)
-                if self.stop_requested() or not go_on:
-                    self.save()
-                    return self.progress.step >= until
-                batches = self._draw()
+            while self.progress.step < until and not self.stopping and not self.stop_requested():
+                self._turn()
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
             raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
         self.save()
-        return True
+        return self.progress.step >= until
 
     def begin(self) -> None:
         """Reset the environments and write the checkpoint of step 0."""
         self.collector.begin()
-        self._take_statistics()
+        self.state = self.agent.notice(self.state, self.memories, (), self.collector.obs, self.clock)
         self.ready = True
         self.save()
 
-    def _choose_actions(self) -> Any:
-        """The actions of this decision, which may still be under way."""
-        c, shape = self.collector, (len(self.collector.envs), self.agent.spaces.action_dim)
-        if self.progress.step < self.agent.config.random_steps:
-            uniform = rng.stream(self.config.seed, "random actions", self.progress.decisions)
-            return uniform.uniform(-1.0, 1.0, shape).astype(np.float32)
-        actions, _, self.actor_state = self.agent.act(
-            self.state, self.actor_state, c.obs, c.first, self.progress.decisions, "explore"
+    def _turn(self) -> None:
+        """One decision."""
+        prepared = self.agent.prepare(self.state, self.memories, self.clock, self.stop_requested)
+        if prepared is None:
+            self.stopping = True  # given up half-way: the run resumes before it
+            return
+        self.state, told = prepared
+        self.metrics |= told
+        data = self.agent.draw(self.state, self.memories, self.clock)
+        actions, extras, self.carry = self.agent.act(
+            self.agent.policy(self.state), self.carry, self.collector.obs, self.collector.first, self.clock, "collect"
         )
-        return actions
+        if data is not None:
+            self.state, metrics = self.agent.update(self.state, data)  # returns at once; runs beside env.step
+            self.metrics |= metrics
+            self.progress.updates += data.updates
+        actions = self._finite(np.asarray(actions))
+        self.progress.decisions += 1
+        self.progress.step += self.steps_per_decision
+        steps = self.collector.step(actions, {name: np.asarray(each) for name, each in extras.items()})
+        self.state = self.agent.notice(self.state, self.memories, steps, self.collector.obs, self.clock)
+        self.on_decision()
+        told_step = StepEvent(self.progress.step, steps, self)
+        self.stopping |= any([callback.on_step(told_step) is False for callback in self.callbacks])
+        for event in self.events:
+            event(self)
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         if not np.isfinite(actions).all():
@@ -187,113 +239,55 @@ class Trainer:
             )
         return actions
 
-    def _draw(self) -> Batches | None:
-        """The batches of the next update, drawn while the last one may still be running; None while it is too early."""
-        config = self.agent.config
-        if len(self.replay) <= config.batch_size or self.progress.step < config.learn_after:
-            return None
-        train = self.replay.sample(
-            self.config.seed, self.progress.updates, self.updates_per_decision, config.batch_size,
-            gamma=config.gamma, n_step=config.n_step,
-        )  # fmt: skip
-        return Batches(train, self.progress.updates)
-
-    def _count_decision(self) -> None:
-        self.progress.decisions += 1
-        self.progress.step += self.steps_per_decision
-
-    def _due(self, every: int) -> bool:
+    def due(self, every: int) -> bool:
+        """Whether this decision has crossed a multiple of `every` environment steps."""
         step = self.progress.step
         return step // every > (step - self.steps_per_decision) // every
 
-    def _take_statistics(self) -> None:
-        if getattr(self.agent.config, "normalize_obs", False):
-            self.state = self.agent.observe(self.state, self.collector.obs)
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
-    def _after_step(self, transitions: Sequence[Transition]) -> bool:
-        """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""
-        self._take_statistics()
-        self.on_decision()
-        event = StepEvent(self.progress.step, transitions, self)
-        stop = any([callback.on_step(event) is False for callback in self.callbacks])
-        evaluated: dict[str, Any] = {}
-        if self._due(self.config.eval_every):
-            evaluated = self._evaluate()
-            stop |= evaluated.pop("stop", False)
-        diagnosed: dict[str, float] = {}
-        if self.diagnoser is not None and self.config.diagnose and self._due(self.config.diagnose):
-            diagnosed = self.diagnoser(self.state, self.replay, self.progress.step)
-        if evaluated or self._due(self.config.log_every):
-            self._write_row(evaluated | diagnosed)
-        elif diagnosed:  # a row of its own, which takes nothing from the rows that a run without diagnoses writes
-            self._record({"step": self.progress.step, "updates": self.progress.updates, **diagnosed, "time/wall": time.time()})
-        if self._due(self.config.checkpoint_every):
-            self.save()
-        return not stop
+    def player(self) -> Player:
+        """The policy as it is, at play."""
+        return Player(self.agent, self.agent.policy(self.state), self.config.seed)
 
-    # --- evaluation and record --------------------------------------------------------------------------------------
+    def evaluate(self, keep: bool) -> Evaluation | None:
+        """Evaluate the policy as it is, tell everybody, and write it where it is the best so far.
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
-        """The greedy action in [-1, 1] for one observation."""
-        return policies.greedy(self.agent, self.state, obs)
-
-    def evaluation(self, first_episode: int) -> Evaluation:
-        """One evaluation of the policy as it is."""
-        assert self.eval_env is not None
-        return evaluate(
-            self.act, self.eval_env, seed=self.config.seed, episodes=self.config.eval_episodes, first_episode=first_episode
-        )
-
-    def _evaluate(self) -> dict[str, Any]:
+        With `keep` it counts as one of the run's evaluations; without, the run stays as if it had not been.
+        """
         if self.eval_env is None or not self.config.eval_episodes:
-            return {}
-        result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
-        self.progress.evaluations += 1
-        best = self._is_best(result)
-        if best:
-            self.progress.best_return, self.progress.best_step = result.mean, self.progress.step
-            self.best_policy = self.agent.policy(self.state)
-            self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, result.mean)
-        return result.row() | ({"stop": True} if self._tell(result, best) else {})
+            return None
+        episodes, now = self.config.eval_episodes, self.progress
+        result = evaluate(
+            self.player(), self.eval_env, seed=self.config.seed, episodes=episodes, first_episode=now.evaluations * episodes
+        )
+        best = now.best_return is None or result.mean > now.best_return
+        arrays = trees.to_arrays(self.agent.policy(self.state)) if best else {}
+        if keep:
+            now.evaluations += 1
+            if best:
+                now.best_return, now.best_step, self.best_policy = result.mean, now.step, arrays
+            self.state = self.agent.heed(self.state, result, self.clock)
+        if best and self.policies:
+            self.policies("policy-best.npz", arrays, now.step, result.mean)
+        told = EvaluationEvent(now.step, result, best, self)
+        self.stopping |= any([callback.on_evaluation(told) is False for callback in self.callbacks])
+        return result
 
-    def _is_best(self, result: Evaluation) -> bool:
-        return self.progress.best_return is None or result.mean > self.progress.best_return
-
-    def _tell(self, result: Evaluation, best: bool) -> bool:
-        """Show an evaluation to the callbacks; True if one of them wants to stop."""
-        event = EvaluationEvent(self.progress.step, result, best, self)
-        return any([callback.on_evaluation(event) is False for callback in self.callbacks])
-
-    def _write_row(self, evaluated: dict[str, Any]) -> None:
-        now = time.perf_counter()
-        began, first_step = self._clock
-        row: dict[str, Any] = {"step": self.progress.step, "updates": self.progress.updates, **self.collector.drain()}
-        row |= evaluated
-        row |= {name: float(value) for name, value in self.metrics.items()}
-        row |= {"time/wall": time.time(), "time/steps_per_second": (self.progress.step - first_step) / max(now - began, 1e-9)}
-        self._clock = (now, self.progress.step)
-        self._record(row)
-
-    def _record(self, row: dict[str, Any]) -> None:
+    def record(self, row: dict[str, Any]) -> None:
+        """Write one row."""
         self.progress.rows += 1
         self.recorder.write(row)
         self.on_row(row)
 
-    def finish(self) -> Evaluation | None:
+    def finish(self) -> None:
         """After the last step: evaluate and record, unless the schedule just did.
 
         It comes after the last checkpoint and is not part of it, so a run that is extended equals one that was longer
         from the start.
         """
-        if self.eval_env is None or not self.config.eval_episodes or self._due(self.config.eval_every):
-            return None
-        result = self.evaluation(self.progress.evaluations * self.config.eval_episodes)
-        best = self._is_best(result)
-        if best:
-            self._write_policy("policy-best.npz", self.agent.policy(self.state), self.progress.step, result.mean)
-        self._tell(result, best)
-        self._write_row(result.row())
-        return result
+        for event in self.events:
+            event.finish(self)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -302,25 +296,16 @@ class Trainer:
         """The run folder, where there is one."""
         return self.recorder.folder
 
-    def _write_policy(self, name: str, arrays: dict[str, np.ndarray], step: int, score: float | None) -> None:
-        if self.folder:
-            policies.save_arrays(self.folder / name, arrays, self.policy_meta(step, score))
-
-    def policy_meta(self, step: int, score: float | None = None) -> dict[str, Any]:
-        """What a policy file of this run says of itself."""
-        about = {"step": step, "eval_return": score, "repeat": self.config.repeat}
-        return policies.describe(self.identity["algo"], self.identity["env"], self.agent, **about)
-
     def _spaces(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self.agent.spaces)))
+        return json.loads(json.dumps(dataclasses.asdict(self.agent.task.spaces)))
 
-    def save(self, store: CheckpointStore | None = None) -> None:
+    def save(self, store: Store | None = None) -> None:
         """Write a checkpoint of everything that has state, and the policy alone beside it."""
         target = store or self.store
         moment = (self.progress.decisions, self.progress.rows)
         if target is None or (store is None and moment == self._saved):
             return
-        arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.actor_state, "actor_state")
+        arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.carry, "carry")
         arrays |= trees.to_arrays(self.metrics, "metrics")
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
         meta: dict[str, Any] = {
@@ -332,28 +317,34 @@ class Trainer:
         }
         if store is not None:
             meta["rows"] = self.recorder.rows
-        target.save(self.progress.step, arrays, meta, self.replay)
+        target.save(self.progress.step, arrays, meta, self.memories)
         if store is None:
-            self._write_policy("policy.npz", self.agent.policy(self.state), self.progress.step, None)
+            if self.policies:
+                self.policies("policy.npz", trees.to_arrays(self.agent.policy(self.state)), self.progress.step, None)
             self._saved = moment
 
-    def restore(self, checkpoint: Checkpoint, report: Callable[[str], None]) -> None:
+    def restore(self, checkpoint: Restorable, report: Callable[[str], None]) -> None:
         """Bring everything back to a checkpoint, the environments' open episodes included."""
         arrays, meta = checkpoint.arrays, checkpoint.meta
         if meta["spaces"] != self._spaces():
             raise CheckpointError(
                 f"the checkpoint is of an environment with {_describe(meta['spaces'])}, this one has {_describe(self._spaces())}."
             )
-        self.replay = checkpoint.restore_replay()
+        self.memories = checkpoint.memories()
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
-        self.actor_state = trees.from_arrays(self.actor_state, arrays, "actor_state")
+        self.carry = trees.from_arrays(self.carry, arrays, "carry")
         names = [name for name in arrays if name.startswith("metrics[")]
         self.metrics = {name[len("metrics['") : -len("']")]: arrays[name] for name in names}
         self.best_policy = {name[len("best") :]: array for name, array in arrays.items() if name.startswith("best[")}
         self.progress = Progress(**meta["progress"])
         self.recorder.cut(meta["metrics_bytes"])
-        if self.best_policy:
-            self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, self.progress.best_return)
+        if self.best_policy and self.policies:
+            self.policies("policy-best.npz", self.best_policy, self.progress.best_step, self.progress.best_return)
         self.collector.restore(meta["collector"], report)
         self.ready = True
+
+
+def _describe(spaces: dict[str, Any]) -> str:
+    low, high = spaces["action_low"], spaces["action_high"]
+    return f"{spaces['obs_dim']} observations and {len(low)} actions in [{min(low):g}, {max(high):g}]"

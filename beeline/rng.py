@@ -27,6 +27,11 @@ def episode_seed(seed: int, role: str, lane: int, episode: int) -> int:
     return int(words[0] >> np.uint64(33))
 
 
+def root(seed: int) -> np.ndarray:
+    """The raw JAX key that all keys of a run are folded from; on the host, so that it costs no compiled call."""
+    return np.array([0, seed], np.uint32)
+
+
 def fold(key: Any, name: str, counter: Any) -> Any:
     """The JAX key of part `name` at `counter`; `counter` may be traced."""
     import jax

@@ -14,7 +14,7 @@ from throughput_link import Pacer, Parent, rate
 
 if TYPE_CHECKING:
     from beeline.loop import Trainer
-    from beeline.replay import Replay
+    from beeline.memory import Replay
 
 TASK = "gym/Walker2d-v5"
 WARM = 25  # updates before the first segment
@@ -128,7 +128,7 @@ def first_update(parent: Parent, spec: dict[str, Any]) -> None:
 
 def fill(replay: Replay, rows: int, episode: int = 1_000) -> None:
     """Append rows of made-up episodes to the one lane of a ring, at the speed of a copy."""
-    from beeline.replay import TRANSITION, TRUNCATED
+    from beeline.memory import TRANSITION, TRUNCATED
 
     draw = np.random.default_rng(replay.rows(0))
     flags = np.full(rows, TRANSITION, np.uint8)
@@ -156,7 +156,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
     import jax
 
     from beeline.agents.base import Batches
-    from beeline.replay import Replay
+    from beeline.memory import Replay
     from beeline.run.build import attach, build
     from beeline.run.folder import RunFolder
     from beeline.run.plan import Plan

@@ -12,7 +12,7 @@ from whole_runs import small
 import beeline
 from beeline import rng
 from beeline.loop import Trainer
-from beeline.replay import TERMINATED, TRANSITION, TRUNCATED
+from beeline.memory import TERMINATED, TRANSITION, TRUNCATED
 
 
 def model(algo: str = "sac", env: Any = Walk, **changes: Any) -> Any:

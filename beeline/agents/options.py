@@ -1,4 +1,4 @@
-"""The hyperparameters of the actor-critic family, one typed and documented field each. Imports nothing heavy."""
+"""The options that methods share, one typed and documented field each. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,23 @@ EXPLOITS = ("expectile", "sparse", "exponential")
 
 
 @dataclass(frozen=True)
-class ActorCriticConfig(Config):
-    """What all four algorithms share."""
+class MethodConfig(Config):
+    """Base of every method's config: what the run asks of it before it starts."""
+
+    @property
+    def warm_up(self) -> tuple[str, int]:
+        """The option that says when learning has begun, and the step; a run must be longer."""
+        return "", 0
+
+    @property
+    def least_transitions(self) -> int:
+        """How many transitions the replay must be able to hold, or nothing would be learnt."""
+        return 1
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(MethodConfig):
+    """What all off-policy methods share, the exploit half of the BEE operator included."""
 
     network: str = option("mlp", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
@@ -36,6 +51,12 @@ class ActorCriticConfig(Config):
     grad_clip: float | None = option(None, "bound on each network's gradient norm; none: no bound", above=0.0)
     normalize_obs: bool = option(False, "scale observations by their running mean and deviation")
     acting_noise: str = option("white", "noise of collecting: white, or pink (1/f)", choices=("white", "pink"))
+    lam: float = option(0.0, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
+    blend: str = option("fixed", "how λ is chosen", choices=BLENDS)
+    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS)
+    expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
+    exploit_alpha: float = option(1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0)
+    value_lr: float = option(3e-4, "learning rate of V", above=0.0)
 
     def check(self) -> None:
         """Critic and policy updates must come in a whole ratio, one way or the other."""
@@ -56,62 +77,17 @@ class ActorCriticConfig(Config):
         """Policy updates in a round."""
         return max(1, round(self.policy_updates_per_step / self.critic_updates_per_step))
 
+    @property
+    def bee(self) -> bool:
+        """Whether the exploit part is there: a fixed λ = 0 drops it."""
+        return self.blend != "fixed" or self.lam != 0.0
 
-@dataclass(frozen=True)
-class SACConfig(ActorCriticConfig):
-    """Soft actor-critic: tanh-Gaussian policy, entropy as exploration term."""
+    @property
+    def warm_up(self) -> tuple[str, int]:
+        """The option that says when the policy has begun to act and learn, and the step."""
+        return max(("random_steps", self.random_steps), ("learn_after", self.learn_after), key=lambda each: each[1])
 
-    explore: str = option("entropy", "exploration term of the target", choices=("entropy", "none"))
-    tune_alpha: bool = option(True, "tune the temperature towards the target entropy, or keep it fixed")
-    alpha: float = option(1.0, "initial temperature, or the fixed one (0: no entropy)", low=0.0)
-    alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0.0)
-    alpha_beta1: float = option(0.9, "Adam's first moment decay for the temperature", low=0.0, high=0.9999)
-    target_entropy: float | None = option(None, "entropy to tune towards; none: minus the action dimensions")
-    entropy_units: str = option("env", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
-
-    def check(self) -> None:
-        """A tuned temperature is the exponential of something and so cannot start at zero."""
-        super().check()
-        if self.explore == "entropy" and self.tune_alpha and self.alpha == 0.0:
-            raise ConfigError("alpha = 0 cannot be tuned; allowed: > 0, or tune_alpha = false.")
-
-
-@dataclass(frozen=True)
-class TD3Config(ActorCriticConfig):
-    """Twin delayed DDPG: deterministic policy, target smoothing as exploration term, policy and targets delayed."""
-
-    initialiser: str = option("torch", "initial weights: xavier (zero bias) or torch (its default)", choices=INITIALISERS)
-    policy_updates_per_step: float = option(0.5, "policy updates per decision; 0.5 is one every second decision", above=0.0)
-    target_interval: int = option(2, "updates between two target updates", low=1)
-    random_steps: int = option(25_000, "environment steps of uniformly random actions at the start", low=0)
-    learn_after: int = option(25_000, "environment steps before the first update; 0: once a batch is there", low=0)
-    explore: str = option("smoothing", "exploration term of the target", choices=("smoothing", "none"))
-    exploration_noise: float = option(0.1, "deviation of the noise added to actions while collecting", low=0.0)
-    smoothing_noise: float = option(0.2, "deviation of the noise on the target policy's action", low=0.0)
-    smoothing_clip: float = option(0.5, "bound on the noise on the target policy's action", low=0.0)
-
-
-@dataclass(frozen=True)
-class ExploitOptions(Config):
-    """The exploit half of the BEE operator."""
-
-    lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
-    blend: str = option("fixed", "how λ is chosen", choices=BLENDS)
-    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS)
-    expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
-    exploit_alpha: float = option(1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0)
-    value_lr: float = option(3e-4, "learning rate of V", above=0.0)
-
-
-@dataclass(frozen=True)
-class BACConfig(ExploitOptions, SACConfig):
-    """BEE actor-critic: SAC under the BEE operator."""
-
-    network: str = option("bac", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
-    target_interval: int = option(2, "updates between two target updates", low=1)
-    v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
-
-
-@dataclass(frozen=True)
-class BEETD3Config(ExploitOptions, TD3Config):
-    """TD3 under the BEE operator."""
+    @property
+    def least_transitions(self) -> int:
+        """Learning begins with more than a batch."""
+        return self.batch_size + 1

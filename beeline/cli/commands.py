@@ -14,7 +14,7 @@ from beeline import __version__
 from beeline.errors import BeelineError, ConfigError
 
 if TYPE_CHECKING:
-    from beeline.agents import Algorithm
+    from beeline.agents import Entry
 
 
 def _defaults(config: type) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _parse(prog: str, arguments: Sequence[str], fill: Callable[[argparse.Argumen
     return parser.parse_args(arguments)
 
 
-def _named_algorithm(arguments: Sequence[str]) -> Algorithm | None:
+def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
     """The algorithm that a `train` command names, wherever it stands among the options; None where none is named."""
     from beeline import agents
     from beeline.options import TrainConfig
@@ -94,7 +94,6 @@ def _named_algorithm(arguments: Sequence[str]) -> Algorithm | None:
 
 def train(arguments: Sequence[str]) -> int:
     """Train an algorithm on a task."""
-    from beeline.agents.presets import PRESETS, preset_options
     from beeline.options import TrainConfig
 
     algorithm = _named_algorithm(arguments)
@@ -103,14 +102,14 @@ def train(arguments: Sequence[str]) -> int:
         parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", help="algorithm (see: beeline algos)")
         parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        parser.add_argument("--preset", default="light", help="light (256 wide, batch 256) or paper (the paper's tables)")
+        parser.add_argument("--preset", help="light (256 wide, batch 256) or paper (the paper's tables)")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         _add_options(parser, TrainConfig, "options of the run")
         if algorithm:
-            defaults = [{**_defaults(algorithm.config), **preset_options(algorithm.name, "", name)} for name in PRESETS]
-            _add_options(parser, algorithm.config, f"options of {algorithm.name}", dict(zip(PRESETS, defaults)))
+            defaults = {name: {**_defaults(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
+            _add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
         else:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
@@ -173,7 +172,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         folder = given.run if given.run.is_dir() else given.run.parent
         name = f"eval-{'best' if given.best else 'latest'}-{policy.meta.get('step', 0)}.mp4"
         task, path = given.env or policy.meta["env"], folder / "videos" / name
-        print(api.film(policy.act, task, policy.meta.get("repeat"), path, given.seed))
+        print(api.film(policy.player(given.seed), task, policy.meta.get("repeat"), path, given.seed))
     return 0
 
 
@@ -204,7 +203,6 @@ def algorithms(arguments: Sequence[str]) -> int:
     from rich.table import Table
 
     from beeline import agents
-    from beeline.agents.presets import PRESETS, preset_options
 
     console = Console()
     if not given.algo:
@@ -215,8 +213,8 @@ def algorithms(arguments: Sequence[str]) -> int:
         console.print("\nOptions of one: beeline algos bac")
         return 0
     algorithm = agents.get(given.algo)
-    table = Table("option", *PRESETS, "allowed", "what it does", box=None, header_style="bold", pad_edge=False)
-    presets = [algorithm.config.make(preset_options(algorithm.name, "gym/any", preset)) for preset in PRESETS]
+    table = Table("option", *algorithm.presets, "allowed", "what it does", box=None, header_style="bold", pad_edge=False)
+    presets = [agents.make_config(algorithm.name, "gym/any", preset, {}) for preset in algorithm.presets]
     for name, rule in algorithm.config.rules().items():
         values = [str(getattr(preset, name)).strip("()") for preset in presets]
         table.add_row(name.replace("_", "-"), *values, rule.allowed, rule.doc)

@@ -101,8 +101,8 @@ def diagnose(given: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from beeline import diagnostics
-    from beeline.diagnostics.runs import table as lines
+    from beeline.run import diagnose as diagnostics
+    from beeline.run.diagnose import table as lines
 
     if given.bands:
         print(diagnostics.draw_q_bands(given.run, given.bands))

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from beeline.diagnostics.delta import Fit, fitted_delta
 from beeline.diagnostics.monitor import Diagnoser, Effort
-from beeline.diagnostics.runs import diagnose_run, draw_q_bands
 
-__all__ = ["Diagnoser", "Effort", "Fit", "diagnose_run", "draw_q_bands", "fitted_delta"]
+__all__ = ["Diagnoser", "Effort", "Fit", "fitted_delta"]

@@ -19,8 +19,7 @@ import optax
 from jax import Array
 
 from beeline import operators, rng
-from beeline.agents.parts import gradient_step
-from beeline.networks import Params, apply_ensemble, apply_mlp, init_ensemble, init_mlp
+from beeline.networks import Ensemble, Mlp, Params
 
 Sample = Callable[[Array, Array], Array]  # (key, obs [n, …]) -> actions [n, …] of the policy
 
@@ -56,25 +55,38 @@ class Transitions(NamedTuple):
     next_obs: Any
 
 
+class _Drawn(list[np.random.Generator]):
+    """Generators as a network's `init` asks for them."""
+
+    def member(self, number: int) -> np.random.Generator:
+        return self[number]
+
+    def of(self, number: int) -> _Drawn:
+        return _Drawn([self[number]])
+
+
 def _value(params: Params, obs: Array) -> Array:
-    return apply_mlp(params, obs, "mlp")[..., 0]
+    return Mlp(()).apply(params, obs)[..., 0]
 
 
 def _q(critic: Params, obs: Array, action: Array) -> Array:
-    return apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1), "mlp")[..., 0]
+    return Ensemble(Mlp(()), (2,)).apply(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
 
 
 def _init_value(key: Array, number: int, obs_dim: int, fit: Fit) -> Params:
-    return init_mlp(rng.generator(rng.fold(key, "diagnose/init", number)), (obs_dim, *fit.hidden, 1), "mlp", "xavier")
+    draw = _Drawn([rng.generator(rng.fold(key, "diagnose/init", number))])
+    return Mlp(fit.hidden).init(draw, obs_dim, 1)
 
 
 def _init_critic(key: Array, number: int, data: Transitions, fit: Fit) -> Params:
-    sizes = (data.obs.shape[-1] + data.action.shape[-1], *fit.hidden, 1)
-    return init_ensemble(rng.generator(rng.fold(key, "diagnose/init", number)).spawn(2), sizes, "mlp", "xavier")
+    draw = _Drawn(rng.generator(rng.fold(key, "diagnose/init", number)).spawn(2))
+    inputs = data.obs.shape[-1] + data.action.shape[-1]
+    return Ensemble(Mlp(fit.hidden), (2,)).init(draw, inputs, 1)
 
 
 def _descend(fit: Fit, loss: Callable[[Any], Array], params: Any, opt: Any) -> tuple[Any, Any]:
-    return gradient_step(fit.optimiser, jax.grad(loss)(params), opt, params)
+    updates, opt = fit.optimiser.update(jax.grad(loss)(params), opt, params)
+    return optax.apply_updates(params, updates), opt
 
 
 def _train(fit: Fit, key: Array, count: int, start: Any, step: Callable[[Any, Array, Array], Any]) -> Any:

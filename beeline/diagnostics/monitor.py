@@ -12,9 +12,8 @@ import numpy as np
 from beeline import rng
 from beeline.agents.base import Agent
 from beeline.diagnostics import bias, delta
-from beeline.diagnostics.probe import Probe, root_key
-from beeline.networks import normalise
-from beeline.replay import Replay
+from beeline.diagnostics.probe import Probe
+from beeline.memory import Replay
 
 if TYPE_CHECKING:
     import gymnasium
@@ -48,7 +47,7 @@ class Diagnoser:
     def __init__(self, agent: Agent, env: gymnasium.Env, seed: int, effort: Effort | None = None) -> None:
         self.probe, self.env, self.seed, self.effort = Probe(agent), env, seed, effort or Effort()
         self.columns = columns(agent)
-        self._root = root_key(seed)
+        self._root = rng.root(seed)
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """One diagnosis; `state` and `replay` are read and left as they were."""
@@ -72,8 +71,8 @@ class Diagnoser:
         own, _ = probe.draw(state, self._root, step, obs)
         q_buffer, q_own = (np.min(probe.q(state, obs, each), axis=0).astype(np.float64) for each in (action, own))
         key = rng.fold(jax.random.wrap_key_data(jax.numpy.asarray(self._root)), "diagnose/value", step)
-        fit = dataclasses.replace(effort.passive, hidden=tuple(config.hidden))
-        passive = delta.fit_value(key, normalise(state.normaliser, obs), q_buffer, fit=fit)
+        fit = dataclasses.replace(effort.passive, hidden=tuple(getattr(config, "hidden", effort.passive.hidden)))
+        passive = delta.fit_value(key, probe.agent.seen(state, obs), q_buffer, fit=fit)
         difference = float(np.mean(passive) - np.mean(q_own))
         row = {"diag/delta": difference, "diag/delta_norm": difference / max(abs(float(np.mean(q_own))), 1e-6)}
         if probe.has_value:
@@ -97,12 +96,12 @@ class Diagnoser:
         config = self.probe.agent.config
         count = min(len(replay), rows)
         drawn = replay.sample(self.seed, step, 1, count, gamma=config.gamma, stream="diagnose/fit")
-        obs, following = (np.asarray(normalise(state.normaliser, each[0])) for each in (drawn.obs, drawn.next_obs))
+        obs, following = (np.asarray(self.probe.agent.seen(state, each[0])) for each in (drawn.obs, drawn.next_obs))
         data = delta.Transitions(obs, drawn.action[0], config.reward_scale * drawn.reward[0], drawn.discount[0], following)
-        actor, _, explore = self.probe.acting(state)
+        actor, _, objective = self.probe.acting(state)
 
         def policy(key: Any, obs: Any) -> Any:
-            return self.probe.sample((actor, None, explore), key, obs)[0]  # the observations are normalised already
+            return self.probe.agent.sample((actor, None, objective), key, obs)[0]  # the observations are normalised already
 
         key = rng.fold(jax.random.wrap_key_data(jax.numpy.asarray(self._root)), "diagnose/fit", step)
         return delta.fitted_delta(key, data, policy, expectiles, fit, states=obs[:10_000])

@@ -52,6 +52,7 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
             max_episode_steps=self._limit,
             success=built.success,
             replayable=bool(getattr(env.unwrapped, "beeline_replayable", True)),
+            ends=built.ends,
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:

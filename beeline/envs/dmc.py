@@ -24,7 +24,7 @@ def build(task: str, render: bool) -> Built:
     name = resolve(task)
     domain, _, short = name.partition("-")
     env = DMControl(domain, short, "rgb_array" if render else None)
-    return Built(env, name, env.step_limit, success=False)
+    return Built(env, name, env.step_limit, success=False, ends=False)
 
 
 def resolve(task: str) -> str:

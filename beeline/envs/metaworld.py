@@ -19,7 +19,7 @@ CAMERA, CAMERA_PLACE = "corner2", (0.75, 0.075, 0.7)  # nearer than the model ha
 def build(task: str, render: bool) -> Built:
     """Make a task by its name without the version, for example `hammer`."""
     name = spelled("metaworld", task, METAWORLD, lambda text: re.sub(r"-v\d$", "", text))
-    return Built(MetaWorld(name, "rgb_array" if render else None), name, LIMIT, success=True)
+    return Built(MetaWorld(name, "rgb_array" if render else None), name, LIMIT, success=True, ends=False)
 
 
 class MetaWorld(gymnasium.Env[np.ndarray, np.ndarray]):

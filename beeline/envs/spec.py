@@ -27,6 +27,7 @@ class EnvSpec:
     max_episode_steps: int | None
     success: bool
     replayable: bool
+    ends: bool = True  # whether an episode can terminate before its limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Built:
     task: str
     limit: int | None
     success: bool
+    ends: bool = True  # whether an episode can terminate before its limit
 
 
 def check_finite(env_id: str, lane: int, step: int, obs: np.ndarray, reward: float) -> None:

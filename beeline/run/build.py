@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, envs, runtime
-from beeline.agents.base import Agent, Spaces
+from beeline import agents, envs, events, runtime, trees
+from beeline.agents.base import Agent, Spaces, Task
+from beeline.collect import Collector
 from beeline.errors import CheckpointError, EnvError
 from beeline.loop import Callback, Diagnoser, Trainer
+from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
-from beeline.run.policy import read_arrays
+from beeline.run.policy import PolicyFiles, describe, read_arrays
 from beeline.run.record import Recorder, import_wandb
 
 if TYPE_CHECKING:
@@ -58,22 +60,36 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
 
 
 def spaces_of(env: gymnasium.Env) -> Spaces:
-    """What the agent has to know of an environment."""
+    """The sizes of an environment."""
     spec = envs.spec_of(env)
     low, high = (tuple(float(x) for x in bound) for bound in (spec.action_low, spec.action_high))
     return Spaces(spec.obs_dim, low, high)
 
 
+def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
+    """What the agent is told of its world."""
+    spec = envs.spec_of(env)
+    return Task(spaces_of(env), spec.max_episode_steps, spec.repeat, lanes, spec.ends)
+
+
 def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = ()) -> Trainer:
     """A trainer at step 0, in memory. Nothing is written, so whatever is wrong leaves no trace."""
-    runtime.configure(plan.train.threads, plan.train.device)
-    if plan.train.wandb:
+    config = plan.train
+    runtime.configure(config.threads, config.device)
+    if config.wandb:
         import_wandb()
-    lanes, evaluation = make_envs(env, eval_env, plan.train)
-    agent = agents.get(plan.algo).build(plan.agent, spaces_of(lanes[0]))
-    diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], plan.train) if plan.train.diagnose else None
+    lanes, evaluation = make_envs(env, eval_env, config)
+    agent = agents.get(plan.algo).build(plan.agent, facts_of(lanes[0], len(lanes)))
+    diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None
+    spaces = agent.task.spaces
+    memories = {
+        name: Replay(spec.capacity or config.replay_capacity, spaces.obs_dim, spaces.action_dim, len(lanes), spec.columns)
+        for name, spec in agent.memories.items()
+    }
+    collector = Collector(lanes, memories["replay"], config.seed)
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
-    trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+    happenings = [events.Observe(), events.Checkpoint()]
+    trainer = Trainer(agent, collector, memories, evaluation, config, plan.identity, recorder, happenings, callbacks)
     trainer.diagnoser = diagnoser
     return trainer
 
@@ -97,6 +113,7 @@ def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
         folder, names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )
     trainer.store = CheckpointStore(folder, plan.train.keep_checkpoints)
+    trainer.policies = PolicyFiles(folder, describe(plan.algo, plan.env, trainer.agent, repeat=plan.train.repeat))
 
 
 def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
@@ -104,8 +121,9 @@ def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
     if not plan.init_from:
         return
     arrays, meta = read_arrays(Path(plan.init_from))
+    agent = trainer.agent
     try:
-        trainer.state = trainer.agent.with_policy(trainer.state, arrays)
+        trainer.state = agent.with_policy(trainer.state, trees.from_arrays(agent.blank_policy(), arrays))
     except CheckpointError as error:
         made = f"{meta.get('algo')} on {meta.get('env')}"
         raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}") from None

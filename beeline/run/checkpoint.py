@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from beeline import files
 from beeline.errors import BeelineError, CheckpointError
-from beeline.replay import Replay
-from beeline.run import segments
+from beeline.memory import Replay
+from beeline.run import former, segments
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
 _FOLDER = re.compile(r"step-(\d{12})")
 _STATE = re.compile(r"state(-\d{1,12})?\.npz")
-_PREFIX, _OPEN = "state/", "replay/open"  # member names in state.npz
+_PREFIX, _OPEN = "state/", "memory/{}/open"  # member names in state.npz
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,17 @@ class Checkpoint:
     step: int
     arrays: dict[str, NDArray]
     meta: dict[str, Any]
-    _replay: Replay | None = field(default=None, repr=False)
+    _memories: dict[str, Replay] = field(default_factory=dict, repr=False)
+
+    def memories(self) -> dict[str, Replay]:
+        """Return the memories as they were at this step; they go on with the same bytes as those that were saved."""
+        if not self._memories:
+            raise CheckpointError(f"the checkpoint of step {self.step} was saved or loaded without a replay")
+        return dict(self._memories)
 
     def restore_replay(self) -> Replay:
-        """Return the replay as it was at this step; it goes on with the same bytes as the one that was saved."""
-        if self._replay is None:
-            raise CheckpointError(f"the checkpoint of step {self.step} was saved or loaded without a replay")
-        return self._replay
+        """Return the memory that the environments fill."""
+        return self.memories()["replay"]
 
 
 class _Manifest(NamedTuple):
@@ -54,8 +58,9 @@ class _Manifest(NamedTuple):
     state: str
     sha256: str
     size: int
-    ring: segments.Ring | None
+    rings: dict[str, segments.Ring]
     meta: dict[str, Any]
+    format: int
 
 
 class CheckpointStore:
@@ -67,9 +72,8 @@ class CheckpointStore:
         self.root, self.keep = Path(root), keep
         self._checkpoints = self.root / "checkpoints"
         self._replay_folder = self.root / "replay"
-        # The replay object whose rows up to `_base.rows` are in segments already; any other one is written whole.
-        self._base: segments.Ring | None = None
-        self._base_of: Callable[[], Replay | None] = lambda: None
+        # By memory: the object whose rows up to the ring's are in segments already; any other one is written whole.
+        self._bases: dict[str, tuple[segments.Ring, Callable[[], Replay | None]]] = {}
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, damaged or not, in rising order."""
@@ -84,9 +88,9 @@ class CheckpointStore:
     # --- saving ------------------------------------------------------------------------------------------------------
 
     def save(
-        self, step: int, arrays: Mapping[str, NDArray], meta: Mapping[str, Any], replay: Replay | None = None
+        self, step: int, arrays: Mapping[str, NDArray], meta: Mapping[str, Any], memories: Mapping[str, Replay] | None = None
     ) -> Path:
-        """Save everything at `step`, durably; of the replay only the rows closed since the last save are written.
+        """Save everything at `step`, durably; of each memory only the rows closed since the last save are written.
 
         If this fails, the checkpoints from before stay as they are. Checkpoints of later steps belong to a course
         that was given up when an earlier one was resumed, and go.
@@ -96,30 +100,32 @@ class CheckpointStore:
             files.make_folder(self._checkpoints)
             files.make_folder(self._replay_folder)
             self._sweep()
-            ring = self._write_rows(replay) if replay is not None else None
+            rings: dict[str, segments.Ring] = {}
             members = {_PREFIX + name: np.asarray(array) for name, array in arrays.items()}
-            if replay is not None:
-                members[_OPEN] = segments.open_observations(replay)
-            self._commit(step, members, plain, ring)
+            for name, memory in (memories or {}).items():
+                rings[name] = self._write_rows(name, memory, rings)
+                members[_OPEN.format(name)] = segments.open_observations(memory)
+            self._commit(step, members, plain, rings)
         except BaseException:
             with suppress(OSError, BeelineError):
                 self._sweep()
             raise
-        if replay is not None:
-            self._base, self._base_of = ring, weakref.ref(replay)
+        self._bases |= {name: (rings[name], weakref.ref(memory)) for name, memory in (memories or {}).items()}
         self._prune(step)
         return self.folder(step)
 
-    def _write_rows(self, replay: Replay) -> segments.Ring:
-        base = self._base if self._base_of() is replay else None
+    def _write_rows(self, name: str, memory: Replay, before: Mapping[str, segments.Ring]) -> segments.Ring:
+        base, of = self._bases.get(name, (None, lambda: None))
+        base = base if of() is memory else None
         if base is not None and not segments.intact_sizes(self._replay_folder, base.segments):
             base = None
         # A name that some manifest knows stays taken even where its file is gone: it must not come to mean other rows.
         taken = {path.name for path in self._replay_folder.iterdir()} | self._referenced(self._manifests())
-        return segments.write_ring(self._replay_folder, replay, base, taken)
+        taken |= {segment.name for ring in before.values() for segment in ring.segments}
+        return segments.write_ring(self._replay_folder, memory, base, taken)
 
     def _commit(
-        self, step: int, members: Mapping[str, NDArray], meta: dict[str, Any], ring: segments.Ring | None
+        self, step: int, members: Mapping[str, NDArray], meta: dict[str, Any], rings: Mapping[str, segments.Ring]
     ) -> None:
         """Write state and manifest; the last rename makes them the checkpoint of this step."""
         final = self.folder(step)
@@ -133,7 +139,7 @@ class CheckpointStore:
             "format": FORMAT,
             "step": step,
             "state": {"name": name, "sha256": written.sha256, "size": written.size},
-            "replay": ring.to_json() if ring else None,
+            "memories": {name: ring.to_json() for name, ring in rings.items()},
             "meta": meta,
         }
         manifest = _render(content)
@@ -179,8 +185,9 @@ class CheckpointStore:
 
     def _referenced(self, manifests: list[_Manifest]) -> set[str]:
         """Return the names of all segments that one of these manifests needs, or that the next save builds on."""
-        rings = [self._base, *(manifest.ring for manifest in manifests)]
-        return {segment.name for ring in rings if ring is not None for segment in ring.segments}
+        rings = [base for base, _ in self._bases.values()]
+        rings += [ring for manifest in manifests for ring in manifest.rings.values()]
+        return {segment.name for ring in rings for segment in ring.segments}
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -211,15 +218,17 @@ class CheckpointStore:
             members = files.read_npz(data)
         except ValueError as error:
             raise CheckpointError(f"{manifest.state}: {error}") from error
-        opened = members.pop(_OPEN, None)
+        if manifest.format == 1:
+            members = former.members(members)
+        opened = {name: members.pop(_OPEN.format(name), None) for name in manifest.rings}
         if not all(name.startswith(_PREFIX) for name in members):
             raise CheckpointError(f"{manifest.state} has arrays of unknown names")
         arrays = {name.removeprefix(_PREFIX): array for name, array in members.items()}
-        replay = None
-        if manifest.ring is not None and with_replay:
-            replay = segments.read_ring(self._replay_folder, manifest.ring, opened)
-            self._base, self._base_of = manifest.ring, weakref.ref(replay)
-        return Checkpoint(step, arrays, manifest.meta, replay)
+        memories: dict[str, Replay] = {}
+        for name, ring in manifest.rings.items() if with_replay else ():
+            memories[name] = segments.read_ring(self._replay_folder, ring, opened[name])
+            self._bases[name] = ring, weakref.ref(memories[name])
+        return Checkpoint(step, arrays, manifest.meta, memories)
 
     def _read_manifest(self, step: int) -> _Manifest:
         """Read and check a manifest: its own hash, its format, and that it names nothing outside its folders."""
@@ -229,15 +238,16 @@ class CheckpointStore:
             content = json.loads(data)["content"]
             if _render(content) != data:
                 raise CheckpointError(f"{_MANIFEST} does not match its own SHA-256")
-            if content["format"] != FORMAT:
-                raise CheckpointError(f"{_MANIFEST} has format {content['format']!r}; this version reads {FORMAT}")
+            if content["format"] not in (1, FORMAT):
+                raise CheckpointError(f"{_MANIFEST} has format {content['format']!r}; this version reads 1 and {FORMAT}")
             state, meta = content["state"], content["meta"]
             if content["step"] != step or type(meta) is not dict:
                 raise CheckpointError(f"{_MANIFEST} is not that of step {step}")
             if type(state["name"]) is not str or not _STATE.fullmatch(state["name"]):
                 raise CheckpointError(f"{_MANIFEST} names a state file {state['name']!r}")
-            ring = None if content["replay"] is None else segments.Ring.from_json(content["replay"])
-            return _Manifest(step, state["name"], state["sha256"], state["size"], ring, meta)
+            found = content["memories"] if content["format"] == FORMAT else former.memories(content)
+            rings = {str(name): segments.Ring.from_json(ring) for name, ring in found.items()}
+            return _Manifest(step, state["name"], state["sha256"], state["size"], rings, meta, content["format"])
         except OSError as error:
             raise CheckpointError(f"{_MANIFEST} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beeline import agents
-from beeline.agents.presets import preset_options
 from beeline.errors import CheckpointError, ConfigError
 from beeline.options import TrainConfig
 
 if TYPE_CHECKING:
-    from beeline.agents.options import ActorCriticConfig
+    from beeline.agents.options import MethodConfig
 
 FORMAT = 1
 
@@ -24,17 +23,19 @@ class Plan:
     algo: str
     env: str
     preset: str
-    agent: ActorCriticConfig
+    agent: MethodConfig
     train: TrainConfig
     init_from: str | None = None
 
     @classmethod
-    def make(cls, algo: str, env_id: str, preset: str, options: Mapping[str, Any], init_from: str | None = None) -> Plan:
+    def make(cls, algo: str, env_id: str, preset: str | None, options: Mapping[str, Any], init_from: str | None = None) -> Plan:
         """Sort loose options into the loop's and the agent's; an unknown one is an error."""
         algorithm = agents.get(algo)
-        loop = {name: value for name, value in options.items() if name in TrainConfig.names()}
-        own = {name: value for name, value in options.items() if name not in loop}
-        agent = algorithm.config.make({**preset_options(algorithm.name, env_id, preset), **own}, also=TrainConfig.names())
+        preset = preset or next(iter(algorithm.presets))
+        given = {**algorithm.preset(preset, env_id), **options}
+        loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
+        own = {name: value for name, value in given.items() if name not in loop}
+        agent = algorithm.config.make(own, also=TrainConfig.names())
         plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
         plan.check_ring()
         return plan
@@ -56,22 +57,21 @@ class Plan:
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
     def check_ring(self) -> None:
-        """The replay must hold an episode's rows in every lane and more than a batch, or nothing would be learnt."""
-        capacity, lanes, batch = self.train.replay_capacity, self.train.num_envs, self.agent.batch_size
-        least = max(2 * lanes, batch + 2 * lanes)
+        """The replay must hold an episode's rows in every lane and what learning begins with, or nothing would be learnt."""
+        capacity, lanes, needed = self.train.replay_capacity, self.train.num_envs, self.agent.least_transitions
+        least = max(2 * lanes, needed - 1 + 2 * lanes)
         if capacity < least:
             raise ConfigError(
-                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes} and "
-                f"batch_size = {batch}, because learning begins with more than a batch."
+                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes}, because "
+                f"learning begins with {needed} transitions."
             )
 
     def check_budget(self) -> None:
         """A run must be longer than its warm-up, or nothing would be learnt."""
-        warmup = max(self.agent.random_steps, self.agent.learn_after)
-        if self.train.steps <= warmup:
-            name = "random_steps" if self.agent.random_steps >= self.agent.learn_after else "learn_after"
+        name, warm_up = self.agent.warm_up
+        if self.train.steps <= warm_up:
             raise ConfigError(
-                f"steps = {self.train.steps} is not more than the warm-up ({name} = {warmup}), so the policy would "
+                f"steps = {self.train.steps} is not more than the warm-up ({name} = {warm_up}), so the policy would "
                 f"never act. Give more steps or lower {name}."
             )
 

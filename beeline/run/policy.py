@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from beeline import agents, files
+from beeline import agents, files, trees
 from beeline.agents.base import Agent, Spaces
 from beeline.errors import BeelineError, CheckpointError
+from beeline.evaluate import Player
+from beeline.memory import Clock
 
 FORMAT = 1
 META = "meta.json"  # the member that holds the description
@@ -24,39 +26,44 @@ class Policy:
     """A trained policy: `predict` takes raw observations and returns actions in the environment's own units."""
 
     agent: Agent
-    state: Any
+    policy: Any  # what acting reads
     meta: dict[str, Any]
+    seed: int = 0
     calls: int = 0
 
     def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
         """The action for one observation `[obs_dim]`, a batch `[n, obs_dim]`, or a goal env's dict of either."""
-        flat = flatten(obs)
-        expected = self.agent.spaces.obs_dim
-        if flat.shape[-1] != expected:
-            raise CheckpointError(f"this policy reads {expected} numbers per observation, but got {flat.shape[-1]}.")
-        batch = flat.reshape(-1, expected)
-        mode = "greedy" if deterministic else "explore"
-        first = np.ones(len(batch), bool)
-        carried = self.agent.init_actor_state(len(batch)) if mode == "explore" else ()
+        flat, spaces = flatten(obs), self.agent.task.spaces
+        if flat.shape[-1] != spaces.obs_dim:
+            raise CheckpointError(f"this policy reads {spaces.obs_dim} numbers per observation, but got {flat.shape[-1]}.")
+        batch = flat.reshape(-1, spaces.obs_dim)
+        mode = "greedy" if deterministic else "sample"
         self.calls += 1
-        action = np.asarray(self.agent.act(self.state, carried, batch, first, self.calls, mode)[0])
-        low, high = np.array(self.agent.spaces.action_low), np.array(self.agent.spaces.action_high)
+        clock, first = Clock(self.seed, decisions=self.calls), np.ones(len(batch), bool)
+        action = np.asarray(self.agent.act(self.policy, self.agent.begin(len(batch)), batch, first, clock, mode)[0])
+        low, high = np.array(spaces.action_low), np.array(spaces.action_high)
         scaled = np.clip((low + high) / 2 + action * (high - low) / 2, low, high).astype(np.float32)
         return scaled.reshape(*flat.shape[:-1], -1), state
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
-        """The greedy action in [-1, 1] for one adapted observation: what evaluation and video call."""
-        return greedy(self.agent, self.state, obs)
+    def player(self, seed: int = 0) -> Player:
+        """The policy at play, for evaluation and video."""
+        return Player(self.agent, self.policy, seed)
 
     def save(self, path: str | Path) -> Path:
         """Write the policy file."""
-        return save_arrays(Path(path), self.agent.policy(self.state), self.meta)
+        return save_arrays(Path(path), trees.to_arrays(self.policy), self.meta)
 
 
-def greedy(agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
-    """The deterministic action in [-1, 1] for one observation."""
-    action, _, _ = agent.act(state, (), obs[None], np.zeros(1, bool), 0, "greedy")
-    return np.asarray(action)[0]
+@dataclasses.dataclass(frozen=True)
+class PolicyFiles:
+    """Writes the policies of a run into its folder."""
+
+    folder: Path
+    meta: dict[str, Any]
+
+    def __call__(self, name: str, arrays: dict[str, np.ndarray], step: int, score: float | None) -> None:
+        """Write a policy file of that name."""
+        save_arrays(self.folder / name, arrays, self.meta | {"step": step, "eval_return": score})
 
 
 def flatten(obs: Any) -> np.ndarray:
@@ -75,7 +82,7 @@ def describe(algo: str, env_id: str, agent: Agent, **more: Any) -> dict[str, Any
         "algo": algo,
         "env": env_id,
         "agent": agent.config.to_dict(),
-        "spaces": dataclasses.asdict(agent.spaces),
+        "spaces": dataclasses.asdict(agent.task.spaces),
         **more,
     }
 
@@ -112,9 +119,9 @@ def load_policy(path: str | Path) -> Policy:
         algorithm, box = agents.get(meta["algo"]), meta["spaces"]
         spaces = Spaces(box["obs_dim"], tuple(box["action_low"]), tuple(box["action_high"]))
         agent = algorithm.build(algorithm.config.make(meta["agent"]), spaces)
-        state = agent.with_policy(agent.init(0), arrays)
+        policy = trees.from_arrays(agent.blank_policy(), arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be used: its description is not complete ({error!r}).") from None
     except BeelineError as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
-    return Policy(agent, state, meta)
+    return Policy(agent, policy, meta)

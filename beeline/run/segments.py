@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from beeline import files
 from beeline.errors import CheckpointError
-from beeline.replay import COLUMNS, Replay
+from beeline.memory import Replay
 
 SEGMENT_BYTES = 64 << 20  # a longer stretch of rows becomes several segments, which bounds the memory of a save
 _NAME = re.compile(r"segment-(\d{12})\.npz")
@@ -42,6 +43,7 @@ class Ring:
     episode_start: tuple[int, ...]
     open: tuple[bool, ...]
     segments: tuple[Segment, ...]
+    columns: dict[str, tuple[int, ...]] = field(default_factory=dict)  # beside the four of every transition
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -57,8 +59,9 @@ class Ring:
                 episode_start=tuple(map(_count, value["episode_start"])),
                 open=tuple(flag is True for flag in value["open"]),
                 segments=tuple(_segment(entry) for entry in value["segments"]),
+                columns={str(name): tuple(map(_count, shape)) for name, shape in value.get("columns", {}).items()},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"the manifest's replay is malformed: {error}") from error
         per_lane = (ring.rows, ring.episode_start, ring.open, *(segment.lanes for segment in ring.segments))
         if any(len(values) != ring.lanes for values in per_lane):
@@ -107,13 +110,13 @@ def write_ring(folder: Path, replay: Replay, base: Ring | None, taken: set[str])
         if any(stop > low for (_, stop), low in zip(segment.lanes, oldest))
     ]
     numbers = [int(match[1]) for match in map(_NAME.fullmatch, taken) if match]
-    row_bytes = 4 * (replay.obs_dim + replay.action_dim + 1) + 1
+    row_bytes = 4 * (replay.obs_dim + replay.action_dim + 1 + sum(map(math.prod, replay.extra_columns.values()))) + 1
     new = [(max(first, low), last) for first, low, last in zip(done, oldest, rows)]
     packs = _packs(new, max(1, SEGMENT_BYTES // row_bytes))
     for number, ranges in enumerate(packs, start=max(numbers, default=-1) + 1):
         name = f"segment-{number:012d}.npz"
         parts = [replay.export(lane, *ranges[lane]) for lane in lanes]
-        columns = {column: np.concatenate([part[column] for part in parts]) for column in COLUMNS}
+        columns = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
         written = files.write_npz(folder / name, columns)
         kept.append(Segment(name, written.sha256, written.size, ranges))
     files.sync_folder(folder)
@@ -126,6 +129,7 @@ def write_ring(folder: Path, replay: Replay, base: Ring | None, taken: set[str])
         episode_start=tuple(replay.episode_start(lane) for lane in lanes),
         open=tuple(replay.is_open(lane) for lane in lanes),
         segments=tuple(kept),
+        columns=replay.extra_columns,
     )
 
 
@@ -167,7 +171,7 @@ def read_verified(path: Path, sha256: str, size: int) -> bytes:
 def read_ring(folder: Path, ring: Ring, opened: NDArray | None) -> Replay:
     """Make the replay again, verifying every segment as it is read, one at a time."""
     try:
-        replay = Replay(ring.capacity, ring.obs_dim, ring.action_dim, ring.lanes)
+        replay = Replay(ring.capacity, ring.obs_dim, ring.action_dim, ring.lanes, ring.columns)
     except (ValueError, MemoryError) as error:
         raise CheckpointError(f"the replay cannot be made: {error}") from error
     if opened is None or opened.shape != (ring.lanes, ring.obs_dim):
@@ -202,6 +206,7 @@ def _columns(data: bytes, segment: Segment, ring: Ring) -> Mapping[str, NDArray]
         "action": ((rows, ring.action_dim), np.float32),
         "reward": ((rows,), np.float32),
         "flags": ((rows,), np.uint8),
+        **{name: ((rows, *shape), np.float32) for name, shape in ring.columns.items()},
     }
     found = {name: (column.shape, column.dtype) for name, column in columns.items()}
     if found != expected:

@@ -18,7 +18,7 @@ from beeline.agents import get
 from beeline.agents.actor_critic import ActorCritic, State
 from beeline.agents.base import Batches, Spaces
 from beeline.agents.options import BLENDS, EXPLOITS
-from beeline.replay import Batch
+from beeline.memory import Batch
 
 SPACES = Spaces(5, (-2.0, -0.4), (2.0, 0.4))
 SMALL = {"hidden": (16, 16), "batch_size": 32}

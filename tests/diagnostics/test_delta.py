@@ -13,7 +13,7 @@ from beeline import agents, rng, tabular
 from beeline.agents.base import Batches, Spaces
 from beeline.diagnostics import delta
 from beeline.diagnostics.probe import Probe
-from beeline.replay import Replay
+from beeline.memory import Replay
 
 # Three states, two actions; (1, 0) is random, (2, 1) ends. Δ of the policy below is 1.97, of the optimal one 0.
 TRANSITION = np.zeros((3, 2, 3))

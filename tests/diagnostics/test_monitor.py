@@ -17,7 +17,7 @@ from beeline import agents, trees
 from beeline.agents.base import Spaces
 from beeline.cli import main
 from beeline.diagnostics import delta, diagnose_run, draw_q_bands, monitor, plots
-from beeline.diagnostics.runs import crossings, relative
+from beeline.run.diagnose import crossings, relative
 from beeline.errors import ConfigError, EnvError, RunFolderError
 
 WALK = "toys:Walk-v0"

@@ -18,7 +18,7 @@ import pytest
 
 from beeline import files
 from beeline.errors import CheckpointError, DiskFullError, RunFolderError
-from beeline.replay import Replay
+from beeline.memory import Replay
 from beeline.run import segments
 from beeline.run.checkpoint import CheckpointStore, _render
 

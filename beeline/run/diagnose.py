@@ -15,7 +15,7 @@ from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import COST, Diagnoser, Effort
 from beeline.errors import CheckpointError, ConfigError, RunFolderError
 from beeline.files import explained, write_atomic
-from beeline.run.build import spaces_of, task_of
+from beeline.run.build import facts_of, task_of
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder
 from beeline.run.record import read_metrics
@@ -65,14 +65,14 @@ def diagnose_run(
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
     own = envs.make(task_of(plan, env), repeat=plan.train.repeat or 1)
     try:
-        agent = agents.get(plan.algo).build(plan.agent, spaces_of(own))
+        agent = agents.get(plan.algo).build(plan.agent, facts_of(own))
         state = trees.from_arrays(agent.init(plan.train.seed), checkpoint.arrays, "agent")
-        replay = checkpoint.restore_replay()
+        replay = checkpoint.memories()["replay"]
         if not len(replay):
             raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} is from before the first transition.")
         diagnoser = Diagnoser(agent, own, plan.train.seed, Effort(pairs=pairs))
         latest = diagnoser(state, replay, checkpoint.step)
-        fit = Fit(steps=fit_steps, hidden=tuple(plan.agent.hidden))
+        fit = Fit(steps=fit_steps, hidden=tuple(getattr(plan.agent, "hidden", (256, 256))))
         fitted = diagnoser.fitted(state, replay, checkpoint.step, fit) if fit_steps else {}
     finally:
         own.close()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beeline import rng
-from beeline.replay import Batch, CounterStream, Replay
+from beeline.memory import Batch, CounterStream, Replay
 
 GAMMA = 0.9
 
@@ -304,7 +304,7 @@ def test_a_million_humanoid_rows_fit() -> None:
 def test_resident_memory_is_the_rows_written() -> None:
     program = """
         import numpy as np
-        from beeline.replay import Replay
+        from beeline.memory import Replay
         def resident():
             line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
             return int(line.split()[1]) * 1024

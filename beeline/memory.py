@@ -1,4 +1,4 @@
-"""The replay ring: every observation stored once, transitions drawn exactly uniformly, rows with absolute numbers.
+"""Memories. The replay ring: every observation stored once, transitions drawn exactly uniformly, rows with absolute numbers.
 
 Each lane (parallel environment) owns a contiguous ring of rows `(observation, action, reward, flags)`. An episode of L
 steps takes L + 1 rows, the last of which holds the final observation and starts no transition. The row being filled is
@@ -8,8 +8,9 @@ a closed row never changes until it is overwritten, which is what lets a checkpo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,21 +21,57 @@ TRANSITION = 1  # the row has an action, and its successor is the observation th
 TERMINATED = 2  # the environment ended here: nothing to bootstrap from
 TRUNCATED = 4  # the episode was cut here: the final observation still has a value
 
-COLUMNS = ("obs", "action", "reward", "flags")
 _BOOTSTRAPS = np.float32(np.arange(256) & TERMINATED == 0)  # by flags: a table lookup is the fastest form
 _SPARE = 16  # candidates drawn beyond the expected need, so that a second draw is rare
 
 
 class Batch(NamedTuple):
-    """Transitions with leading axes [updates, batch]; the last two fields are None unless asked for."""
+    """Transitions with leading axes [updates, batch]; `extras` are columns that were stored or asked for beside them.
 
-    obs: NDArray[np.float32]
-    action: NDArray[np.float32]
-    reward: NDArray[np.float32]
-    discount: NDArray[np.float32]
-    next_obs: NDArray[np.float32]
-    next_action: NDArray[np.float32] | None = None
-    next_action_valid: NDArray[np.bool_] | None = None
+    Float32 arrays, of NumPy as they are drawn and of JAX inside an update. `discount` is γ, or 0 where the environment ended.
+    """
+
+    obs: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_obs: Any
+    extras: Mapping[str, Any] | None = None
+
+
+class Clock(NamedTuple):
+    """How far a run is. In evaluation `decisions` counts within the episode and `episodes` numbers it."""
+
+    seed: int
+    step: int = 0
+    decisions: int = 0
+    updates: int = 0
+    episodes: int = 0
+
+
+class Data(NamedTuple):
+    """What one `update` call learns from; leading axes `[updates, batch]`.
+
+    `first` is the number of the call's first update; agents derive the phase of their delays and intervals from it.
+    `fit`, where given, is what V is fitted on instead of `train` (real data in MB-BAC).
+    """
+
+    train: Batch
+    first: int
+    fit: Batch | None = None
+
+    @property
+    def updates(self) -> int:
+        """How many updates this holds."""
+        return len(self.train.reward)
+
+
+@dataclasses.dataclass(frozen=True)
+class MemorySpec:
+    """A memory that an agent wants kept: the columns beside the four of every transition, by name and shape."""
+
+    columns: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    capacity: int | None = None  # rows; None: as the run's `replay_capacity` says
 
 
 class CounterStream:
@@ -56,7 +93,9 @@ class CounterStream:
 class Replay:
     """Ring of `capacity` rows over all lanes, `capacity // lanes` each; an episode of L steps takes L + 1 rows."""
 
-    def __init__(self, capacity: int, obs_dim: int, action_dim: int, lanes: int = 1) -> None:
+    def __init__(
+        self, capacity: int, obs_dim: int, action_dim: int, lanes: int = 1, columns: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
         if lanes < 1 or capacity // lanes < 2:
             raise ValueError(f"capacity {capacity} leaves fewer than two rows for each of {lanes} lanes")
         self.capacity, self.obs_dim, self.action_dim, self.lanes = capacity, obs_dim, action_dim, lanes
@@ -67,6 +106,8 @@ class Replay:
         self._action = np.empty((total, action_dim), np.float32)
         self._reward = np.empty(total, np.float32)
         self._flags = np.zeros(total, np.uint8)
+        self.extra_columns = dict(columns or {})
+        self._extras = {name: np.zeros((total, *shape), np.float32) for name, shape in self.extra_columns.items()}
         self._rows = [0] * lanes
         self._open = [False] * lanes
         self._episode_start = [0] * lanes
@@ -76,7 +117,8 @@ class Replay:
     @property
     def nbytes(self) -> int:
         """Bytes of a full ring."""
-        return self._obs.nbytes + self._action.nbytes + self._reward.nbytes + self._flags.nbytes
+        plain = self._obs.nbytes + self._action.nbytes + self._reward.nbytes + self._flags.nbytes
+        return plain + sum(column.nbytes for column in self._extras.values())
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled now."""
@@ -98,6 +140,7 @@ class Replay:
         next_obs: ArrayLike,
         terminated: bool,
         truncated: bool,
+        extras: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         """Complete the open row to a transition; `next_obs` opens the next row or, at an episode's end, closes it."""
         if not self._open[lane]:
@@ -105,6 +148,8 @@ class Replay:
         row = self._position(lane, self._rows[lane])
         self._action[row] = action
         self._reward[row] = float(reward)
+        for name, column in self._extras.items():
+            column[row] = 0.0 if extras is None else extras[name]
         self._flags[row] = TRANSITION | (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         self._count += 1
         self._rows[lane] += 1
@@ -133,6 +178,8 @@ class Replay:
         row = self._position(lane, self._rows[lane])
         self._action[row] = 0.0
         self._reward[row] = 0.0
+        for column in self._extras.values():
+            column[row] = 0.0
         self._rows[lane] += 1
         self._open[lane] = False
 
@@ -162,16 +209,43 @@ class Replay:
         else:
             reward, discount, last, following = self._returns(index, gamma, n_step)
         discount *= _BOOTSTRAPS.take(self._flags.take(last))
-        next_action, valid = self._action_at(following) if with_next_action else (None, None)
+        extras: dict[str, Any] = {name: column.take(index, axis=0) for name, column in self._extras.items()}
+        if with_next_action:
+            extras["next_action"], extras["next_action_valid"] = self._action_at(following)
         return Batch(
             obs=self._obs.take(index, axis=0),
             action=self._action.take(index, axis=0),
             reward=reward,
             discount=discount,
             next_obs=self._obs.take(following, axis=0),
-            next_action=next_action,
-            next_action_valid=valid,
+            extras=extras or None,
         )
+
+    def recent(self, count: int, gamma: float = 0.99) -> Batch:
+        """The last `count` transitions of every lane in order, `[lanes, count]`; flags are among the extras.
+
+        `next_obs` is what the action led to, also where the episode ended there.
+        """
+        index = np.stack([self._last(lane, count) for lane in range(self.lanes)])
+        flags = self._flags.take(index)
+        extras = {name: column.take(index, axis=0) for name, column in self._extras.items()}
+        extras |= {"terminated": (flags & TERMINATED) != 0, "truncated": (flags & TRUNCATED) != 0}
+        return Batch(
+            obs=self._obs.take(index, axis=0),
+            action=self._action.take(index, axis=0),
+            reward=self._reward.take(index),
+            discount=np.float32(gamma) * _BOOTSTRAPS.take(flags),
+            next_obs=self._obs.take(self._follow(index), axis=0),
+            extras=extras,
+        )
+
+    def _last(self, lane: int, count: int) -> NDArray[np.int64]:
+        """The places of a lane's last transitions, oldest first."""
+        place = self._places(lane, self.oldest(lane), self._rows[lane])
+        found = place[self._starts(place)][-count:]
+        if len(found) < count:
+            raise ValueError(f"lane {lane} holds {len(found)} transitions, not {count}")
+        return found
 
     def _indices(self, seed: int, first: int, updates: int, batch_size: int, stream: str) -> NDArray[np.int64]:
         """Draw filled rows uniformly and reject those that start no transition: exact, whatever the lanes hold."""
@@ -268,7 +342,7 @@ class Replay:
         return self._obs.take(place, axis=0), self._action.take(place[:-1], axis=0)
 
     def export(self, lane: int, start: int, stop: int) -> dict[str, NDArray]:
-        """Copy the closed rows numbered start to stop - 1, as the columns obs, action, reward and flags."""
+        """Copy the closed rows numbered start to stop - 1, by the names of their columns."""
         if not self.oldest(lane) <= start <= stop <= self._rows[lane]:
             held = f"{self.oldest(lane)} to {self._rows[lane]}"
             raise ValueError(f"rows {start} to {stop} of lane {lane} are not all in the ring, which has {held}")
@@ -278,6 +352,7 @@ class Replay:
             "action": self._action.take(place, axis=0),
             "reward": self._reward.take(place),
             "flags": self._flags.take(place),
+            **{name: column.take(place, axis=0) for name, column in self._extras.items()},
         }
 
     def restore_rows(self, lane: int, start: int, columns: Mapping[str, NDArray]) -> None:
@@ -287,6 +362,8 @@ class Replay:
         self._action[place] = columns["action"]
         self._reward[place] = columns["reward"]
         self._flags[place] = columns["flags"]
+        for name, column in self._extras.items():
+            column[place] = columns[name]
 
     def restore_lane(self, lane: int, rows: int, episode_start: int, open_observation: NDArray | None) -> None:
         """Complete a lane whose rows were put back: from here on it samples the same bytes as the one exported."""

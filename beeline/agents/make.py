@@ -1,0 +1,90 @@
+"""The parts of off-policy methods, made from their common options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from beeline import operators
+from beeline.agents.backup import Backup, Bee
+from beeline.agents.base import Task
+from beeline.agents.blends import make_blend
+from beeline.agents.critic import Critic
+from beeline.agents.noise import PinkNoise, WhiteNoise
+from beeline.agents.objective import Entropy
+from beeline.agents.off_policy import OffPolicy
+from beeline.feeds import Uniform
+from beeline.networks import Ensemble, Learnable, Net, Scalar, adam, body
+
+if TYPE_CHECKING:
+    from beeline.agents.actors import Actor
+    from beeline.agents.objective import Objective
+    from beeline.agents.options import OffPolicyConfig
+    from beeline.agents.sac import SACConfig
+    from beeline.feeds import Feed
+
+
+def network(config: OffPolicyConfig) -> Net:
+    """The body of the critics and of V."""
+    return body(config.network, config.hidden, config.initialiser)
+
+
+def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: bool = False) -> Learnable:
+    """The policy's network, with `heads` outputs for every action."""
+    spaces = task.spaces
+    optimiser = adam(config.actor_lr, clip=config.grad_clip)
+    return Learnable(network(config), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
+
+
+def critic(config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True) -> Critic:
+    """One critic or two, in each of the groups that have targets of their own."""
+    spaces, shape = task.spaces, (*groups, 1 + config.double_q)
+    net, head = Ensemble(network(config), shape), Scalar()
+    optimiser = adam(config.critic_lr, clip=config.grad_clip)
+    learnable = Learnable(net, spaces.obs_dim + spaces.action_dim, optimiser, (head.width,), followed)
+    return Critic(learnable, head, shape)
+
+
+def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic) -> Entropy:
+    """The soft objective of these options."""
+    present, spaces = config.explore == "entropy", task.spaces
+    return Entropy(
+        actor=actor,
+        critic=critic,
+        alpha=config.alpha if present else 0.0,
+        tuned=config.tune_alpha and present,
+        target_entropy=-float(spaces.action_dim) if config.target_entropy is None else config.target_entropy,
+        scale=spaces.action_scale if config.entropy_units == "env" else None,
+        optimiser=adam(config.alpha_lr, beta1=config.alpha_beta1, clip=config.grad_clip),
+    )
+
+
+def bee(
+    config: OffPolicyConfig, inner: Any, actor: Actor, critic: Critic, task: Task, entropy: Entropy | None = None
+) -> Backup:
+    """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
+    if not config.bee:
+        return inner
+    groups = critic.shape[:-1]
+    net = network(config)
+    value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, adam(config.value_lr, clip=config.grad_clip))
+    return Bee(
+        inner=inner,
+        actor=actor,
+        critic=critic,
+        value=value,
+        loss=operators.EXPLOIT[config.exploit],
+        strength=config.expectile if config.exploit == "expectile" else config.exploit_alpha,
+        blend=make_blend(config.blend, config.lam),
+        batch_size=config.batch_size,
+        entropy=entropy,
+    )
+
+
+def off_policy(
+    config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
+    feed: Feed | None = None,
+) -> OffPolicy:  # fmt: skip
+    """The agent of these parts."""
+    feed = feed or Uniform(config.batch_size, config.gamma, config.n_step)
+    noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
+    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise)

@@ -1,0 +1,336 @@
+"""One off-policy update with exchangeable parts: SAC, TD3, BAC, BEE-TD3 and their relatives are choices of these parts.
+
+One update, in the order of the BAC release (Ji et al. 2024):
+  1. y from the backup, with the parameters of the start, and a step of the critics on Σ_i mean(Q_i − y)²
+  2. the backup's own step: V, where there is one
+  3. every `policy_interval` updates: a step of the policy under the new critics, then one of its objective (α)
+  4. every `target_interval` updates: φ̄ ← τφ + (1 − τ)φ̄
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.lax import stop_gradient
+
+from beeline import rng
+from beeline.agents import schedule
+from beeline.agents.actors import Actor
+from beeline.agents.backup import Backup, Bee, Noise, follow
+from beeline.agents.base import Defaults, Task
+from beeline.agents.critic import Critic
+from beeline.agents.noise import ActingNoise
+from beeline.agents.objective import Metrics, Objective
+from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
+from beeline.networks import Draw, Learnable, Params, Slot, init_statistics, normalise, observe
+
+if TYPE_CHECKING:
+    from beeline.agents.options import OffPolicyConfig
+    from beeline.feeds import Feed
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Everything that learns or counts. Absent parts are empty: `()` or None."""
+
+    key: Any
+    updates: Array
+    actor: Slot
+    critic: Slot
+    backup: Any
+    objective: Any
+    host: dict[str, Any]  # NumPy: what the compiled update reads and never changes
+
+
+class OffPolicy(Defaults):
+    """The agent: a config, the parts built from it, and compiled `act` and `update`."""
+
+    parts = ("policy", "critic", "value")
+
+    def __init__(
+        self,
+        config: OffPolicyConfig,
+        task: Task,
+        actor: Actor,
+        critic: Critic,
+        objective: Objective,
+        backup: Backup,
+        feed: Feed,
+        noise: ActingNoise,
+    ) -> None:
+        self.config, self.task, self.spaces = config, task, task.spaces
+        self.actor, self.critic, self.objective, self.backup = actor, critic, objective, backup
+        self.feed, self.noise = feed, noise
+        self.memories: Mapping[str, MemorySpec] = {"replay": MemorySpec()}
+        self.metric_names = (
+            "loss/critic", "loss/actor", "q/mean", "q/target", *backup.metric_names, *objective.metric_names,
+        )  # fmt: skip
+        self._period = math.lcm(config.policy_interval, config.target_interval)
+        # What `act` reads. Updated in place, it would make the update wait for the action that is chosen before it. With a policy
+        # that changes at every update the gain is lost again: its new parameters then want other memory each time.
+        self._keep_policy = config.policy_interval > 1
+        # Compiled for the sake of its outputs: they are buffers of their own, also where two of them are equal (networks and
+        # their targets), so that the state can be donated.
+        self._init = jax.jit(self._init_impl)
+        self._act = jax.jit(self._act_impl, static_argnames="mode")
+        self._update = jax.jit(self._update_impl, static_argnames="phase", donate_argnums=2)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def init(self, seed: int) -> State:
+        """The state before the first step; each part draws from a stream of its own name."""
+        drawn = {
+            "policy": self.actor.learnable.draw(Draw(seed, "init/actor")),
+            "critic": self.critic.learnable.draw(Draw(seed, "init/critic")),
+            "value": self.backup.draw(seed, 0),
+        }
+        return dataclasses.replace(self._init(rng.root(seed), drawn), host=self.init_host())
+
+    def init_host(self) -> dict[str, Any]:
+        """What lives on the host: the statistics of observations, where they are scaled."""
+        return {"statistics": init_statistics(self.spaces.obs_dim) if self.config.normalize_obs else None}
+
+    def _init_impl(self, key: Array, drawn: dict[str, Any]) -> State:
+        return State(
+            key=key,
+            updates=jnp.int32(0),
+            actor=self.actor.learnable.slot(drawn["policy"]),
+            critic=self.critic.learnable.slot(drawn["critic"]),
+            backup=self.backup.init(drawn["value"]),
+            objective=self.objective.init(),
+            host={},
+        )
+
+    def renew(self, state: State, parts: Sequence[str], clock: Clock) -> State:
+        """Networks, targets and optimisers anew; α, the blend's memory, statistics and counters stay."""
+        def slot(learnable: Learnable, name: str) -> Slot:
+            return jax.jit(learnable.slot)(learnable.draw(Draw(clock.seed, name, clock.step)))
+
+        fresh: dict[str, Any] = {}
+        if "policy" in parts:
+            fresh["actor"] = slot(self.actor.learnable, "init/actor")
+        if "critic" in parts:
+            fresh["critic"] = slot(self.critic.learnable, "init/critic")
+        if "value" in parts:
+            own = jax.jit(self.backup.init)(self.backup.draw(clock.seed, clock.step))
+            fresh["backup"] = self.backup.renewed(state.backup, own)
+        return dataclasses.replace(state, **fresh)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def begin(self, lanes: int) -> Any:
+        """The acting noise's state."""
+        return self.noise.init(lanes, self.spaces.action_dim)
+
+    def act(
+        self, policy: Any, carry: Any, obs: np.ndarray, first: np.ndarray, clock: Clock, mode: str
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """Actions for observations `[n, obs_dim]`; see the protocol."""
+        if mode == "collect":
+            if clock.step < self.config.random_steps:
+                uniform = rng.stream(clock.seed, "random actions", clock.decisions)
+                return uniform.uniform(-1.0, 1.0, (len(obs), self.spaces.action_dim)).astype(np.float32), {}, carry
+            mode = "sample"
+        key, counter = rng.root(clock.seed), np.uint32(clock.decisions % 2**32)
+        action, carry = self._act(policy["actor"], policy["normaliser"], key, carry, obs, first, counter, mode=mode)
+        return action, {}, carry
+
+    def _act_impl(
+        self, params: Params, statistics: Any, key: Array, carry: Any, obs: Array, first: Array, counter: Array, mode: str
+    ) -> tuple[Array, Any]:
+        obs = normalise(statistics, obs)
+        if mode == "greedy":
+            return self.actor.greedy(params, obs), carry
+        key = rng.fold(jax.random.wrap_key_data(key), "act", counter)
+        noise, carry = self.noise(key, carry, first, (obs.shape[0], self.spaces.action_dim))
+        return self.actor.explore(params, obs, noise), carry
+
+    def notice(self, state: State, memories: Any, steps: Sequence[Any], obs: np.ndarray, clock: Clock) -> State:
+        """Take the observations to come into the statistics, where there are any."""
+        if state.host["statistics"] is None:
+            return state
+        return dataclasses.replace(state, host=state.host | {"statistics": observe(state.host["statistics"], obs)})
+
+    def policy(self, state: State) -> Any:
+        """The policy's parameters, and the statistics it scales observations by."""
+        return {"actor": state.actor.live, "normaliser": state.host["statistics"]}
+
+    def blank_policy(self) -> Any:
+        """A policy of the right shapes."""
+        params = self.actor.learnable.draw(Draw(0, "init/actor"))
+        return {"actor": jax.tree.map(jnp.asarray, params), "normaliser": self.init_host()["statistics"]}
+
+    def with_policy(self, state: State, policy: Any) -> State:
+        """The state with policy, target policy and statistics replaced."""
+        live = jax.tree.map(jnp.array, policy["actor"])
+        target = None if state.actor.target is None else jax.tree.map(jnp.array, policy["actor"])
+        host = state.host | {"statistics": policy["normaliser"]}
+        return dataclasses.replace(state, actor=state.actor._replace(live=live, target=target), host=host)
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def draw(self, state: State, memories: Mapping[str, Replay], clock: Clock) -> Data | None:
+        """The batches of the next update, once there is more than a batch and the warm-up is over."""
+        if len(memories["replay"]) <= self.config.batch_size or clock.step < self.config.learn_after:
+            return None
+        return self.feed(memories, clock, self.config.critic_updates_per_step * self.task.lanes)
+
+    def update(self, state: State, data: Data) -> tuple[State, Metrics]:
+        """All updates of the data in one compiled call; the given state is consumed, but for what is kept apart."""
+        kept, rest = self._split(state)
+        changed, rest, metrics = self._update(kept, state.host, rest, data.train, data.fit, phase=data.first % self._period)
+        return self._join(kept | changed, dataclasses.replace(rest, host=state.host)), metrics
+
+    def _split(self, state: State) -> tuple[dict[str, Any], State]:
+        """What is not updated in place, and the state without it."""
+        bare = dataclasses.replace(state, host={})
+        if not self._keep_policy:
+            return {}, bare
+        kept = {"key": state.key, "policy": state.actor.live}
+        return kept, dataclasses.replace(bare, key=None, actor=state.actor._replace(live=None))
+
+    def _join(self, kept: dict[str, Any], rest: State) -> State:
+        if not kept:
+            return rest
+        return dataclasses.replace(rest, key=kept["key"], actor=rest.actor._replace(live=kept["policy"]))
+
+    def _update_impl(
+        self, kept: dict[str, Any], host: Any, rest: State, train: Batch, fit: Batch | None, phase: int
+    ) -> tuple[dict[str, Any], State, Metrics]:
+        """The updates of a call; of what is kept apart, only what has changed is returned."""
+        dues = schedule.due(phase, train.reward.shape[0], self.config.policy_interval, self.config.target_interval)
+
+        def one(state: State, rows: Any, policy: bool, target: bool) -> tuple[State, Metrics]:
+            batch, fit = (None if each is None else self.scaled(host, each) for each in rows)
+            state, metrics = self.one_update(dataclasses.replace(state, host=host), batch, fit, policy=policy, target=target)
+            return dataclasses.replace(state, host={}), metrics
+
+        state, metrics = schedule.run(one, self._join(kept, rest), (train, fit), dues, self._period)
+        after, rest = self._split(state)
+        return {name: value for name, value in after.items() if value is not kept[name]}, rest, metrics
+
+    def scaled(self, host: Any, batch: Batch) -> Batch:
+        """A batch as the networks see it: observations normalised, rewards scaled."""
+        obs, next_obs = normalise(host["statistics"], batch.obs), normalise(host["statistics"], batch.next_obs)
+        return batch._replace(obs=obs, next_obs=next_obs, reward=self.config.reward_scale * batch.reward)
+
+    def draw_noise(self, state: State, batch: Batch, fit: Batch | None, policy: bool) -> Noise:
+        """The standard normal noise of one update, by the name of its stream; only what will be looked at is drawn.
+
+        All streams are drawn in one call, which gives the numbers of one call each for less than their time.
+        """
+        root = jax.random.wrap_key_data(state.key)
+        keys = {name: rng.fold(root, name, state.updates) for name in self.backup.streams}
+        drawn = {}
+        if fit is not None and "exploit" in keys:  # a batch of its own, maybe of another size
+            drawn["exploit"] = jax.random.normal(keys.pop("exploit"), fit.action.shape)
+        for turn in range(self.config.policy_rounds if policy and self.actor.stochastic else 0):
+            keys[f"policy/{turn}"] = jax.random.fold_in(rng.fold(root, "policy", state.updates), turn)
+        if not keys:
+            return drawn
+        together = jax.vmap(lambda key: jax.random.normal(key, batch.action.shape))(jnp.stack(list(keys.values())))
+        return drawn | dict(zip(keys, together))
+
+    def one_update(self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool) -> tuple[State, Metrics]:
+        """One update, top to bottom; `state` is what it began with, all the way."""
+        noise = self.draw_noise(state, batch, fit, policy)
+
+        # y, and a step of the critics
+        pairs, seen = self.backup.look(state, batch, noise)
+        terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))
+
+        def critic_loss(params: Params) -> tuple[Array, tuple[Any, Metrics]]:
+            out = self.critic.out(params, batch.obs, batch.action)
+            q = self.critic.head.value(out)
+            y, own, told = self.backup.target(state.backup, terms, stop_gradient(self.critic.worst(q)))
+            loss = self.critic.loss(out, y)
+            return loss, (own, told | {"loss/critic": loss, "q/mean": jnp.mean(q), "q/target": jnp.mean(y)})
+
+        critic, (own, metrics) = self.critic.learnable.step(state.critic, critic_loss)
+
+        # the backup's own step, on the parameters of the start
+        own, told = self.backup.learn(own, state, batch, fit, terms, noise)
+        metrics |= told
+
+        # a step of the policy under the new critics, and one of its temperature
+        actor, objective = state.actor, state.objective
+        for turn in range(self.config.policy_rounds if policy else 0):
+
+            def policy_loss(params: Params, turn: int = turn, objective: Any = objective) -> tuple[Array, Any]:
+                loss, seen = self.objective.loss(params, objective, state, critic.live, batch, noise.get(f"policy/{turn}"))
+                return loss, (loss, seen)
+
+            actor, (loss, seen) = self.actor.learnable.step(actor, policy_loss)
+            objective, told = self.objective.learn(objective, seen)
+            metrics |= {"loss/actor": loss} | told
+
+        # the following copies
+        if target:
+            critic, actor = follow(critic, self.config.tau), follow(actor, self.config.tau)
+            own = self.backup.follow(own, self.config.tau)
+        return State(state.key, state.updates + 1, actor, critic, own, objective, state.host), metrics
+
+    def ask(self, params: Params, pairs: list[tuple[Array, Array]]) -> list[Array]:
+        """Q at several batches of (s, a): one product over all takes less time than one each."""
+        if not pairs:
+            return []
+        if len(pairs) == 1:
+            return [self.critic.q(params, *pairs[0])]
+        obs, action = (jnp.concatenate(each) for each in zip(*pairs))
+        return jnp.split(self.critic.q(params, obs, action), len(pairs), axis=-1)
+
+    # --- what instruments read --------------------------------------------------------------------------------------
+
+    @property
+    def soft(self) -> bool:
+        """Whether the policy has an entropy."""
+        return self.actor.stochastic
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is an exploit estimator."""
+        return isinstance(self.backup, Bee)
+
+    has_blend = has_value
+
+    def seen(self, state: State, obs: Array) -> Array:
+        """Observations as the networks see them."""
+        return normalise(state.host["statistics"], obs)
+
+    def acting(self, state: State) -> Any:
+        """Policy, statistics and temperature."""
+        return state.actor.live, state.host["statistics"], state.objective
+
+    def sample(self, acting: Any, key: Array, obs: Array) -> tuple[Array, Array]:
+        """ã ~ π(·|s), deterministic where the policy is, and its bonus −α log π(ã|s)."""
+        params, statistics, objective = acting
+        noise = jax.random.normal(key, (*obs.shape[:-1], self.spaces.action_dim))
+        action, log_prob = self.actor.sample(noise, self.actor.output(params, normalise(statistics, obs)))
+        return action, self.objective.bonus(objective, log_prob)
+
+    def q(self, state: State, obs: Array, action: Array) -> Array:
+        """Every live critic's Q(s, a)."""
+        return self.critic.q(state.critic.live, self.seen(state, obs), action)
+
+    def v(self, state: State, obs: Array) -> Array:
+        """The exploit estimator's V(s)."""
+        assert isinstance(self.backup, Bee)
+        return self.backup.v(state.backup["value"].live, self.seen(state, obs))
+
+    def lam(self, state: State, batch: Batch, key: Array) -> Array:
+        """λ as the next update's blend would choose it."""
+        batch = self.scaled(state.host, batch)
+        noise = {name: jax.random.normal(key, batch.action.shape) for name in self.backup.streams}
+        pairs, seen = self.backup.look(state, batch, noise)
+        terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))
+        worst = self.critic.worst(self.critic.q(state.critic.live, batch.obs, batch.action))
+        assert isinstance(self.backup, Bee)
+        return self.backup.blended(state.backup, terms, worst)[1]

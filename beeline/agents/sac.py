@@ -1,0 +1,90 @@
+"""SAC (Haarnoja et al. 2018) and BAC (Ji et al. 2024): tanh-Gaussian policy, entropy as exploration term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from beeline.agents.options import BODIES, OffPolicyConfig
+from beeline.agents.presets import suite_column
+from beeline.config import option
+from beeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from beeline.agents.base import Task
+    from beeline.agents.off_policy import OffPolicy
+
+
+@dataclass(frozen=True)
+class SACConfig(OffPolicyConfig):
+    """Soft actor-critic: tanh-Gaussian policy, entropy as exploration term."""
+
+    explore: str = option("entropy", "exploration term of the target", choices=("entropy", "none"))
+    tune_alpha: bool = option(True, "tune the temperature towards the target entropy, or keep it fixed")
+    alpha: float = option(1.0, "initial temperature, or the fixed one (0: no entropy)", low=0.0)
+    alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0.0)
+    alpha_beta1: float = option(0.9, "Adam's first moment decay for the temperature", low=0.0, high=0.9999)
+    target_entropy: float | None = option(None, "entropy to tune towards; none: minus the action dimensions")
+    entropy_units: str = option("env", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
+    v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
+
+    def check(self) -> None:
+        """A tuned temperature is the exponential of something and so cannot start at zero."""
+        super().check()
+        if self.explore == "entropy" and self.tune_alpha and self.alpha == 0.0:
+            raise ConfigError("alpha = 0 cannot be tuned; allowed: > 0, or tune_alpha = false.")
+
+
+@dataclass(frozen=True)
+class BACConfig(SACConfig):
+    """BEE actor-critic: SAC under the BEE operator."""
+
+    network: str = option("bac", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
+    target_interval: int = option(2, "updates between two target updates", low=1)
+    lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
+
+
+def build(config: SACConfig, task: Task) -> OffPolicy:
+    """The agent: `Soft`, under `Bee` where λ asks for it."""
+    from beeline.agents import make
+    from beeline.agents.actors import GaussianActor
+    from beeline.agents.backup import Soft
+
+    actor = GaussianActor(make.policy(config, task, heads=2))
+    critic = make.critic(config, task)
+    entropy = make.entropy(config, task, actor, critic)
+    backup = make.bee(config, Soft(actor, critic, entropy), actor, critic, task, entropy if config.v_entropy else None)
+    return make.off_policy(config, task, actor, critic, entropy, backup)
+
+
+# --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------
+
+
+def light(env_id: str) -> dict[str, Any]:
+    """Two layers of 256, batch 256, and a short warm-up."""
+    return {"random_steps": 1_000}
+
+
+_PAPER: dict[str, dict[str, Any]] = {
+    "gym": {"alpha_beta1": 0.5},
+    "dmc": {"alpha_beta1": 0.5, "hidden": (1024, 1024), "batch_size": 512, "target_interval": 2},
+    "dmc-dog": {"alpha_beta1": 0.5, "hidden": (1024, 1024), "batch_size": 2048, "target_interval": 2},
+    "metaworld": {"alpha_beta1": 0.5, "batch_size": 500},
+}
+_RATES = {"dmc": 1e-4, "dmc-dog": 3e-4}
+
+
+def paper(env_id: str) -> dict[str, Any]:
+    """The paper's table "Hyperparameter settings for SAC"; the warm-up is the source's, 10k random steps with updates."""
+    column = suite_column(env_id)
+    rate = _RATES.get(column)
+    return _PAPER[column] | ({} if rate is None else {"actor_lr": rate, "critic_lr": rate, "alpha_lr": rate})
+
+
+def paper_bac(env_id: str) -> dict[str, Any]:
+    """The paper's table "Hyperparameter settings for BAC"."""
+    return {"hidden": (512, 512), "batch_size": 512}
+
+
+PRESETS = {"light": light, "paper": paper}
+PRESETS_BAC = {"light": light, "paper": paper_bac}

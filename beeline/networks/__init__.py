@@ -1,0 +1,20 @@
+"""Networks as objects: bodies, ensembles of any shape, heads, and the slots that hold what is learnt."""
+
+from __future__ import annotations
+
+from beeline.networks.base import Draw, Ensemble, Head, Learnable, Net, Params, Scalar, Slot, adam, descend, parameter_count
+from beeline.networks.mlp import Bac, Mlp, elu, layer_norm
+from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
+
+BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac}
+
+
+def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
+    """The body of that name."""
+    return BODIES[name](tuple(hidden), initialiser)
+
+
+__all__ = [
+    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "adam",
+    "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
+]  # fmt: skip

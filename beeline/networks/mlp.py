@@ -1,0 +1,83 @@
+"""Perceptrons: `Mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it, `Bac` the body of the BAC release.
+
+A network's parameters are a tuple of layers. They are drawn by NumPy: with JAX, compiling the drawing takes longer than all
+else before the first step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from beeline.networks.base import Params
+
+
+def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Any]:
+    """Weights and bias of one layer."""
+    if initialiser == "xavier":  # Glorot uniform, gain 1, zero bias: pranz24's SAC and the BAC release
+        bound = math.sqrt(6.0 / (fan_in + fan_out))
+        bias = np.zeros(fan_out)
+    else:  # PyTorch's default for Linear: TD3
+        bound = 1.0 / math.sqrt(fan_in)
+        bias = draw.uniform(-bound, bound, fan_out)
+    weights = draw.uniform(-bound, bound, (fan_in, fan_out))
+    return {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mlp:
+    """Linear-ReLU for every hidden width, and a linear last layer."""
+
+    hidden: tuple[int, ...]
+    initialiser: str = "xavier"
+
+    def init(self, draw: Any, inputs: int, *outputs: int) -> Params:
+        """Parameters; several outputs share the last layer, each drawn as if it were a layer of its own."""
+        generator = draw.member(0)
+        widths = (inputs, *self.hidden)
+        layers = [self._hidden_layer(generator, depth, *pair) for depth, pair in enumerate(zip(widths, self.hidden))]
+        heads = [layer(generator, widths[-1], width, self.initialiser) for width in outputs]
+        return (*layers, {name: np.concatenate([head[name] for head in heads], axis=-1) for name in heads[0]})
+
+    def _hidden_layer(self, generator: np.random.Generator, depth: int, fan_in: int, fan_out: int) -> dict[str, Any]:
+        return layer(generator, fan_in, fan_out, self.initialiser)
+
+    def apply(self, params: Params, x: Array) -> Array:
+        """The output `[B, out]` at inputs `[B, in]`."""
+        *hidden, last = params
+        for depth, each in enumerate(hidden):
+            x = self._activate(each, x @ each["w"] + each["b"], depth)
+        return x @ last["w"] + last["b"]
+
+    def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
+        return jax.nn.relu(x)
+
+
+class Bac(Mlp):
+    """The BAC release's body: Linear-LayerNorm-tanh, then Linear-ELU, and a linear last layer."""
+
+    def _hidden_layer(self, generator: np.random.Generator, depth: int, fan_in: int, fan_out: int) -> dict[str, Any]:
+        plain = super()._hidden_layer(generator, depth, fan_in, fan_out)
+        return plain if depth else plain | {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
+
+    def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
+        return elu(x) if depth else jnp.tanh(layer_norm(x, params["scale"], params["shift"]))
+
+
+def layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+    """x in units of its deviation over the last axis, then scaled and shifted (Ba et al. 2016)."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+
+
+def elu(x: Array) -> Array:
+    """x above zero, e^x − 1 below; `exp` because the kernel of `expm1` takes more than twice as long on the CPU."""
+    below = jnp.where(x > 0.0, 0.0, x)
+    return jnp.where(x > 0.0, x, jnp.exp(below) - 1.0)
