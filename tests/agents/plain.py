@@ -132,6 +132,11 @@ def values(networks: list[Network]) -> np.ndarray:
     return np.stack([network.output[:, 0] for network in networks])
 
 
+def first_is_smaller(q: np.ndarray) -> float:
+    """For which share of the samples min_i Q_i is Q_1: at 0 or 1, nobody could tell Q_min from one of the two."""
+    return float((q.argmin(0) == 0).mean())
+
+
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +193,7 @@ def blend(state: Arrays, s: Settings, exploit: np.ndarray, explore: np.ndarray, 
 
 
 def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arrays, dict[str, float]]:
-    """The state after one update, and numbers to compare; `batch.discount` is γⁿ m, 0 where the episode terminated."""
+    """The state after one update, and numbers of it; `batch.discount` is γⁿ m, 0 where the episode terminated."""
     state = {name: np.asarray(array, np.float64) for name, array in before.items()}
     noise = {name: np.asarray(array, np.float64) for name, array in noise.items()}
     number, size = int(state["updates"]) + 1, len(batch.reward)
@@ -205,14 +210,14 @@ def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arra
     else:
         sample = Sample(below(state, "policy/live/"), next_obs, noise["explore"], s)
         next_action, next_log_prob = sample.action, sample.log_prob
-    next_q = values(critics(state, "target", next_obs, next_action, s.network)).min(0)
-    soft = next_q - alpha * next_log_prob
+    next_q = values(critics(state, "target", next_obs, next_action, s.network))
+    soft = next_q.min(0) - alpha * next_log_prob
     explore = reward + discount * soft
 
     # y, with V as it is before its step
     live = critics(state, "live", obs, action, s.network)
     y, here_q = explore, values(critics(state, "target", obs, action, s.network)).min(0)
-    numbers = {}
+    numbers = {"first/target": first_is_smaller(next_q)}
     if s.bee:
         exploit = reward + discount * Network(below(state, "value/live/"), next_obs, s.network).output[:, 0]
         worst = values(live).min(0)
@@ -238,14 +243,16 @@ def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arra
         if s.deterministic:  # L_π = −mean Q_1(s, π(s))
             policy = Network(below(state, "policy/live/"), obs, s.network)
             chosen = np.tanh(policy.output)
-            first = critics(state, "live", obs, chosen, s.network)[0]
-            _, g = first.gradients(np.full((size, 1), -1 / size))
+            judges = critics(state, "live", obs, chosen, s.network)
+            numbers["first/policy"] = first_is_smaller(values(judges))
+            _, g = judges[0].gradients(np.full((size, 1), -1 / size))
             gradient = policy.gradients(g[:, obs.shape[-1] :] * (1 - chosen**2))[0]
             adam(state, "policy", gradient, s.actor_lr, s.grad_clip)
             continue
         alpha = np.exp(state["alpha/live/log"])
         sample = Sample(below(state, "policy/live/"), obs, noise[f"policy/{turn}"], s)
         judges = critics(state, "live", obs, sample.action, s.network)
+        numbers["first/policy"] = first_is_smaller(values(judges))
         chosen_by = values(judges).argmin(0)  # L_π = mean [α log π − min_i Q_i]
         shares = [np.where(chosen_by == i, -1 / size, 0.0)[:, None] for i in range(len(judges))]
         g_action = sum(judge.gradients(g)[1][:, obs.shape[-1] :] for judge, g in zip(judges, shares))
