@@ -100,6 +100,48 @@ def _rows(trainer: Trainer) -> list[tuple[dict[str, np.ndarray], int]]:
     return [({"obs": obs}, int(flag)) for obs, flag in zip(rows["obs"], rows["flags"])]
 
 
+def learnt_from(trainer: Trainer, steps: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Any]]:
+    """Run that many steps; for each update, how much the first environment had logged by then, and the batch."""
+    seen: list[tuple[int, Any]] = []
+    update = trainer.agent.update
+
+    def spy(state: Any, batches: Any) -> Any:
+        seen.append((len(logs(trainer)[0]), batches.train))
+        return update(state, batches)
+
+    monkeypatch.setattr(trainer.agent, "update", spy)
+    trainer.run(steps)
+    return seen
+
+
+@pytest.mark.parametrize(("gamma", "n_step"), [(0.7, 1), (0.8, 3)])
+def test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given(
+    gamma: float, n_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = model(gamma=gamma, n_step=n_step, eval_episodes=0).trainer
+    updates = learnt_from(trainer, 120, monkeypatch)
+    log, seen = logs(trainer)[0], set()
+    rows, obs = {}, np.zeros(2)
+    for number, entry in enumerate(log):
+        if entry[0] == "step":
+            rows[obs.tobytes()] = number
+        obs = entry[2] if entry[0] == "reset" else entry[3]
+    for logged, batch in updates:
+        for obs, reward, discount, next_obs in zip(batch.obs[0], batch.reward[0], batch.discount[0], batch.next_obs[0]):
+            total, taken = 0.0, 0
+            for entry in log[rows[obs.tobytes()] : logged][:n_step]:  # no further than there are steps, nor past an end
+                _, _, gain, following, terminated, truncated = entry
+                total, taken = total + gamma**taken * gain, taken + 1
+                if terminated or truncated:
+                    break
+            assert reward == pytest.approx(total, rel=1e-5, abs=1e-6)
+            assert discount == pytest.approx(0.0 if terminated else gamma**taken, rel=1e-6)
+            assert next_obs.tobytes() == following.tobytes()
+            seen.add((taken, terminated, truncated))
+    assert len(updates) == 111
+    assert seen >= {(n_step, False, False), (1, True, False), (1, False, True), (n_step, True, False)}
+
+
 def test_rows_and_evaluations_come_when_they_are_due() -> None:
     trainer = model(num_envs=3, eval_every=50, log_every=20).learn(120).trainer
     rows = trainer.recorder.rows

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import plain
 import pytest
 
 import beeline
@@ -71,99 +73,152 @@ def test_a_dropped_agent_leaves_no_compiled_code_behind() -> None:
 
 
 # --- an independent plain form ----------------------------------------------------------------------------------------
+#
+# The next three functions know how the state is laid out and how its noise is drawn; nothing else here does.
 
 
-def plain_mlp(params: Any, x: jax.Array, body: str) -> jax.Array:
-    for depth, layer in enumerate(params):
-        x = jnp.dot(x, layer["w"]) + layer["b"]
-        if depth == len(params) - 1:
-            return x
-        if body == "mlp":
-            x = jnp.maximum(x, 0)
-        elif depth == 0:
-            x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
-            x = jnp.tanh(x * layer["scale"] + layer["shift"])
-        else:
-            x = jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
-    return x
+def read(state: State) -> plain.Arrays:
+    """Everything that learns or counts, under the names that tests/agents/plain.py gives it."""
+
+    def layers(prefix: str, params: Any) -> plain.Arrays:
+        return {f"{prefix}/{depth}/{name}": leaf for depth, layer in enumerate(params) for name, leaf in layer.items()}
+
+    found: plain.Arrays = {"updates": state.updates}
+
+    def part(name: str, live: Any, target: Any, opt: Any, arrays: Any = layers) -> None:
+        is_adam = lambda node: isinstance(node, optax.ScaleByAdamState)  # noqa: E731
+        [moments] = [node for node in jax.tree.leaves(opt, is_leaf=is_adam) if is_adam(node)]
+        found.update({f"{name}/count": moments.count} | arrays(f"{name}/live", live))
+        found.update(arrays(f"{name}/m", moments.mu) | arrays(f"{name}/v", moments.nu))
+        found.update({} if target is None else arrays(f"{name}/target", target))
+
+    part("policy", state.actor, state.actor_target, state.actor_opt)
+    part("critic", state.critic, state.critic_target, state.critic_opt)
+    if state.exploit:
+        part("value", state.exploit["params"], None, state.exploit["opt"])
+    if state.explore:
+        part("alpha", state.explore["log_alpha"], None, state.explore["opt"], lambda prefix, leaf: {f"{prefix}/log": leaf})
+    found.update({f"blend/{name}": leaf for name, leaf in (state.blend or {}).items()})
+    return {name: np.array(leaf) for name, leaf in found.items()}
 
 
-def adam_first_step(params: Any, gradients: Any, rate: float) -> Any:
-    """Adam's first step from zero moments: −rate · g / (|g| + ε)."""
-    return jax.tree.map(lambda p, g: p - rate * g / (jnp.abs(g) + 1e-8), params, gradients)
+def noise_of(state: State, rounds: int, shape: tuple[int, ...] = (32, 2)) -> plain.Arrays:
+    """The standard normal noise of the next update, by what it is for."""
+    root, number = jax.random.wrap_key_data(state.key), int(state.updates)
+    keys = {name: rng.fold(root, name, number) for name in ("explore", "exploit")}
+    keys |= {f"policy/{turn}": jax.random.fold_in(rng.fold(root, "policy", number), turn) for turn in range(rounds)}
+    return {name: np.array(jax.random.normal(key, shape)) for name, key in keys.items()}
 
 
-def plain_bac_update(state: State, b: Batch, body: str, lam: float, tau_e: float, v_entropy: bool) -> dict[str, Any]:
-    """Section 'Official update' of the specification, step by step, with nothing shared and nothing clever."""
-    obs, action, reward, discount, next_obs = (jnp.asarray(x[0]) for x in b[:5])
-    log_scale = np.log(2.0) + np.log(0.4)
-    root = jax.random.wrap_key_data(state.key)
-    alpha = jnp.exp(state.explore["log_alpha"])
+def learn(a: ActorCritic, state: State, b: Batch) -> tuple[State, dict[str, Any]]:
+    """The next update of a state, from a batch with a leading axis of one."""
+    return a.update(state, Batches(b, int(state.updates)))
 
-    def q(critic: Any, member: int, s: Any, a: Any) -> jax.Array:
-        own = [{k: v[member] for k, v in layer.items()} for layer in critic]
-        return plain_mlp(own, jnp.concatenate([s, a], -1), body)[:, 0]
 
-    def pi(params: Any, s: Any, key: Any) -> tuple[jax.Array, jax.Array]:
-        out = plain_mlp(params, s, body)
-        mean, log_std = out[:, :2], jnp.clip(out[:, 2:], -20, 2)
-        eps = jax.random.normal(key, mean.shape)
-        u = mean + jnp.exp(log_std) * eps
-        a = jnp.tanh(u)
-        log_normal = -0.5 * eps**2 - log_std - 0.5 * np.log(2 * np.pi)
-        # 1 − tanh² u = cosh⁻² u, without the cancellation that 1 − a² has where |u| is large
-        return a, (log_normal + 2 * jnp.log(jnp.cosh(u))).sum(-1) - log_scale
+def elsewhere(state: State, seed: int) -> State:
+    """A state in which no leaf is what it began as: targets have left the networks, Adam has moments, counts are 7."""
+    r = np.random.default_rng(seed)
 
-    def v(params: Any, s: Any) -> jax.Array:
-        return plain_mlp(params, s, body)[:, 0]
+    def move(path: Any, leaf: Any) -> Any:
+        if leaf.dtype == jnp.uint32:  # the key
+            return jnp.array(leaf)
+        if leaf.dtype == jnp.int32:
+            return leaf + 7
+        drift = r.normal(0.0, 0.1, leaf.shape).astype(np.float32)
+        is_second_moment = ".nu" in jax.tree_util.keystr(path)
+        return leaf + (0.005 + np.square(drift) if is_second_moment else drift)
 
-    a2, logp2 = pi(state.actor, next_obs, rng.fold(root, "explore", 0))
-    q2 = jnp.minimum(*(q(state.critic_target, i, next_obs, a2) for i in (0, 1)))
-    t_explore = reward + discount * (q2 - alpha * logp2)
-    t_exploit = reward + discount * v(state.exploit["params"], next_obs) if lam else t_explore
-    y = lam * t_exploit + (1 - lam) * t_explore
+    return jax.tree_util.tree_map_with_path(move, state)
 
-    def critic_loss(critic: Any) -> jax.Array:
-        return sum(((q(critic, i, obs, action) - y) ** 2).mean() for i in (0, 1))
 
-    critic = adam_first_step(state.critic, jax.grad(critic_loss)(state.critic), 3e-4)
-    value = None
-    if lam:
-        _, logp_v = pi(state.actor, obs, rng.fold(root, "exploit", 0))
-        qa = jnp.minimum(*(q(state.critic_target, i, obs, action) for i in (0, 1)))
+def one(b: Batch) -> Batch:
+    """The batch without its leading axis."""
+    return Batch(*(x[0] for x in b[:5]))
 
-        def value_loss(params: Any) -> jax.Array:
-            u = qa - (v(params, obs) - (alpha * logp_v if v_entropy else 0.0))
-            return (jnp.where(u >= 0, tau_e, 1 - tau_e) * u**2).mean()
 
-        value = adam_first_step(state.exploit["params"], jax.grad(value_loss)(state.exploit["params"]), 3e-4)
+def steps_of_reward(b: Batch, seed: int) -> Batch:
+    """The batch with discounts as n steps of reward give them: γ, γ² or γ³ where episodes go on, 0 where they end."""
+    powers = np.random.default_rng(seed).integers(0, 4, b.discount.shape)
+    return b._replace(discount=np.where(powers == 0, 0.0, 0.99**powers).astype(np.float32))
 
-    def policy_loss(params: Any) -> jax.Array:
-        a, logp = pi(params, obs, jax.random.fold_in(rng.fold(root, "policy", 0), 0))
-        return (alpha * logp - jnp.minimum(*(q(critic, i, obs, a) for i in (0, 1)))).mean()
 
-    actor = adam_first_step(state.actor, jax.grad(policy_loss)(state.actor), 3e-4)
-    _, logp = pi(state.actor, obs, jax.random.fold_in(rng.fold(root, "policy", 0), 0))
-    gradient = -(logp - 2.0).mean()
-    log_alpha = state.explore["log_alpha"] - 3e-4 * jnp.sign(gradient)
-    target = jax.tree.map(lambda t, c: 0.005 * c + 0.995 * t, state.critic_target, critic)
-    return {"critic": critic, "value": value, "actor": actor, "log_alpha": log_alpha, "target": target, "y": y.mean()}
+def assert_same(got: plain.Arrays, expected: plain.Arrays, when: str, **close: float) -> None:
+    assert got.keys() == expected.keys()
+    for name, array in got.items():
+        np.testing.assert_allclose(array, expected[name], err_msg=f"{name} after {when}", **close)
+
+
+RATES = {"actor_lr": 0.01, "critic_lr": 0.02, "tau": 0.1}  # unlike each other, and large enough to see each step
+SOFT = RATES | {"alpha_lr": 0.03}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac-mlp": ("sac", SOFT | {"network": "mlp", "alpha_beta1": 0.5, "grad_clip": 0.5}),
+    "sac-bac": ("sac", SOFT | {"network": "bac", "policy_updates_per_step": 2, "entropy_units": "unit", "target_interval": 2}),
+    "td3-mlp": ("td3", RATES | {"network": "mlp"}),
+    "td3-bac": ("td3", RATES | {"network": "bac", "target_interval": 1, "reward_scale": 2.0, "grad_clip": 0.3}),
+    "bac-mlp": ("bac", SOFT | {"network": "mlp", "value_lr": 0.04, "blend": "ada", "v_entropy": False, "target_interval": 1,
+                               "alpha_beta1": 0.5}),
+    "bac-bac": ("bac", SOFT | {"network": "bac", "value_lr": 0.04, "lam": 0.4, "expectile": 0.8,
+                               "policy_updates_per_step": 0.5}),
+    "bac-h2o": ("bac", SOFT | {"network": "mlp", "value_lr": 0.04, "blend": "ada_h2o", "grad_clip": 1.0, "target_interval": 1}),
+    "bee-td3-mlp": ("bee-td3", RATES | {"network": "mlp", "value_lr": 0.04, "blend": "ada", "smoothing_noise": 0.4}),
+    "bee-td3-bac": ("bee-td3", RATES | {"network": "bac", "value_lr": 0.04, "lam": 0.4, "grad_clip": 1.0,
+                                        "policy_updates_per_step": 1, "target_interval": 1}),
+}  # fmt: skip
+
+
+def settings(algo: str, options: dict[str, Any]) -> plain.Settings:
+    """What the plain form is told: the case's options, and the delays that the sources have where it names none."""
+    td3 = {"policy_updates_per_step": 0.5} if "td3" in algo else {}
+    delays = td3 | ({} if algo == "sac" else {"target_interval": 2})
+    own = {name: value for name, value in options.items() if name != "lam"}  # λ is read from the state
+    return plain.Settings(algo, action_scale=(2.0, 0.4), **delays | own)
+
+
+def somewhere_telling(a: ActorCritic, s: plain.Settings) -> State:
+    """A state in which each critic is the smaller one for some samples, both in the target and under the policy."""
+    for seed in range(100):
+        state = elsewhere(fresh(a), seed)
+        _, numbers = plain.update(read(state), one(batch()), noise_of(state, s.policy_rounds), s)
+        if all(0.2 <= numbers[name] <= 0.8 for name in ("first/target", "first/policy")):
+            return state
+    raise AssertionError("one critic is always the smaller one")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_consecutive_updates_equal_the_specification_in_every_number(case: str) -> None:
+    algo, options = CASES[case]
+    a, s = agent(algo, **options), settings(algo, options)
+    state = somewhere_telling(a, s)
+    expected, start = read(state), read(state)
+    for number in range(4):
+        b = steps_of_reward(batch(seed=number), number)
+        expected, numbers = plain.update(expected, one(b), noise_of(state, s.policy_rounds), s)
+        state, metrics = learn(a, state, b)
+        assert_same(read(state), expected, f"update {number + 1} of {case}", rtol=1e-5, atol=5e-6)
+        for name in numbers.keys() & metrics.keys():
+            np.testing.assert_allclose(metrics[name], numbers[name], rtol=1e-5, atol=5e-6, err_msg=name)
+    moved = {name for name in expected if not np.array_equal(expected[name], start[name])}
+    assert moved == expected.keys() - {"blend/lam"}
 
 
 @pytest.mark.parametrize("body", ["mlp", "bac"])
 @pytest.mark.parametrize(("algo", "lam", "v_entropy"), [("sac", 0.0, True), ("bac", 0.5, True), ("bac", 0.3, False)])
 def test_update_equals_the_specification_step_by_step(algo: str, lam: float, v_entropy: bool, body: str) -> None:
     own = {"lam": lam, "v_entropy": v_entropy, "expectile": 0.8} if algo == "bac" else {}
-    a = agent(algo, network=body, target_interval=1, **own)
-    expected = plain_bac_update(fresh(a), batch(), body, lam, 0.8, v_entropy)
-    state, metrics = a.update(fresh(a), Batches(batch(), 0))
-    close = {"rtol": 2e-4, "atol": 2e-6}  # Adam's first step is a sign: tiny gradients amplify rounding
-    for name, got in (("critic", state.critic), ("actor", state.actor), ("target", state.critic_target)):
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **close), got, expected[name])
-    if lam:
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **close), state.exploit["params"], expected["value"])
-    np.testing.assert_allclose(state.explore["log_alpha"], expected["log_alpha"], rtol=1e-5)
-    np.testing.assert_allclose(metrics["q/target"], expected["y"], rtol=1e-5, atol=1e-5)
+    options = {"network": body, "target_interval": 1, **own}
+    a = agent(algo, **options)
+    before, noise = read(fresh(a)), noise_of(fresh(a), 1)
+    expected, numbers = plain.update(before, one(batch()), noise, settings(algo, options))
+    state, metrics = learn(a, fresh(a), batch())
+    # Adam's first step is a sign: tiny gradients amplify rounding
+    assert_same(read(state), expected, "the first update", rtol=2e-4, atol=2e-6)
+    np.testing.assert_allclose(read(state)["alpha/live/log"], expected["alpha/live/log"], rtol=1e-5)
+    np.testing.assert_allclose(metrics["q/target"], numbers["q/target"], rtol=1e-5, atol=1e-5)
+
+
+def plain_mlp(params: Any, x: np.ndarray, body: str) -> np.ndarray:
+    weights = {f"{depth}/{name}": np.array(leaf) for depth, layer in enumerate(params) for name, leaf in layer.items()}
+    return plain.Network(weights, x, body).output
 
 
 def test_td3_update_by_hand() -> None:
@@ -185,13 +240,13 @@ def test_td3_update_by_hand() -> None:
 # --- λ = 0 ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("plain", "bee", "options"), [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {})])
-def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(plain: str, bee: str, options: dict) -> None:
+@pytest.mark.parametrize(("backbone", "bee", "options"), [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {})])
+def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(backbone: str, bee: str, options: dict) -> None:
     shared = {**SMALL, "network": "mlp", "random_steps": 100, "eval_episodes": 1, "eval_every": 500, "log_every": 100, **options}
-    if plain == "td3":
+    if backbone == "td3":
         shared["learn_after"] = 100
     models = {"sac": beeline.SAC, "bac": beeline.BAC, "td3": beeline.TD3, "bee-td3": beeline.BEETD3}
-    one = models[plain]("gym/Pendulum-v1", **shared).learn(1000)
+    one = models[backbone]("gym/Pendulum-v1", **shared).learn(1000)
     two = models[bee]("gym/Pendulum-v1", lam=0.0, **shared).learn(1000)
     assert one.trainer.progress.updates > 800
     assert leaves_equal(one.trainer.state, two.trainer.state)
@@ -199,10 +254,10 @@ def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(plain: str, bee:
     assert keep == [{k: v for k, v in row.items() if not k.startswith("time/")} for row in two.metrics]
 
 
-@pytest.mark.parametrize(("plain", "bee"), [("sac", "bac"), ("td3", "bee-td3")])
-def test_a_traced_lambda_of_zero_equals_the_plain_update(plain: str, bee: str) -> None:
+@pytest.mark.parametrize(("backbone", "bee"), [("sac", "bac"), ("td3", "bee-td3")])
+def test_a_traced_lambda_of_zero_equals_the_plain_update(backbone: str, bee: str) -> None:
     shared = {"network": "mlp", "target_interval": 1, "policy_updates_per_step": 1.0}
-    one, two = agent(plain, **shared), agent(bee, lam=0.5, **shared)
+    one, two = agent(backbone, **shared), agent(bee, lam=0.5, **shared)
     start = fresh(two)
     state = dataclasses.replace(start, blend={"lam": jnp.float32(0.0)})
     a, _ = one.update(fresh(one), Batches(batch(), 0))
@@ -414,7 +469,7 @@ def test_a_whole_state_can_be_vmapped_over_seeds() -> None:
     states = [a.init(seed) for seed in (0, 1, 2)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
     data = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed=s) for s in (0, 1, 2)))
-    together, _ = jax.vmap(lambda s, b: a._update_impl(s, b, None, 0))(stacked, data)
+    together, _ = jax.jit(jax.vmap(lambda s, b: a._update_impl(s, b, None, 0)))(stacked, data)
     for i in range(3):
         alone, _ = a.update(a.init(i), Batches(batch(seed=i), 0))
         own = jax.tree.map(lambda x, i=i: x[i], together)

@@ -1,0 +1,244 @@
+"""Do the tests bite? Changes of the code that each break one line of a method, and the tests that must notice.
+
+    python benchmarks/mutants.py                # all of them, in a temporary copy of the package
+    python benchmarks/mutants.py ada loop       # those whose names contain one of these words
+
+Each change is made alone, the named tests run, and the change counts as killed if one of them fails in an assertion.
+The exit status is 1 if a change survives, and 2 if it could not be tried: the text it replaces is not there (once), a
+named test does not pass on the code as it is, or the changed code does not even run. To extend it, add to MUTANTS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace the one place in a file where `old` stands."""
+
+    file: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        """The changed text; an error where the old text is not there exactly once."""
+        found = text.count(self.old)
+        if found != 1:
+            raise LookupError(f"{self.file} has this {found} times, not once: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of the code, and the tests of which one must fail under it."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+PARTS, UPDATE, LOOP = "beeline/agents/parts.py", "beeline/agents/actor_critic.py", "beeline/loop.py"
+_UPDATES = "tests/agents/test_actor_critic.py::test_consecutive_updates_equal_the_specification_in_every_number"
+_BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
+
+
+def _under(*cases: str) -> tuple[str, ...]:
+    return tuple(f"{_UPDATES}[{case}]" for case in cases)
+
+
+MUTANTS = (
+    Mutant(
+        "td3: target from the first target critic alone",
+        (Edit(PARTS, '"""min_i Q̄_i(s\', a\')."""\n        return jnp.min(q, axis=0)', '"""Q̄_1."""\n        return q[0]'),),
+        _under("td3-mlp"),
+    ),
+    Mutant(
+        "td3: policy loss on the minimum of both critics",
+        (
+            Edit(PARTS, "policy_critics: int | None = 1\n", "policy_critics: int | None = None\n"),
+            Edit(PARTS, "return -jnp.mean(q[0])", "return -jnp.mean(jnp.min(q, axis=0))"),
+        ),
+        _under("td3-mlp"),
+    ),
+    Mutant(
+        "td3: target action from the live policy",
+        (Edit(UPDATE, "acting = state.actor if state.actor_target is None else state.actor_target", "acting = state.actor"),),
+        _under("td3-mlp"),
+    ),
+    Mutant(
+        "sac: T_explore from live instead of target critics",
+        (Edit(UPDATE, "next_q = self.q(state.critic_target, next_obs, next_action)",
+              "next_q = self.q(state.critic, next_obs, next_action)"),),
+        _under("sac-mlp"),
+    ),
+    Mutant(
+        "bac: T_explore from live instead of target critics",
+        (Edit(UPDATE, "next_q, here_q = jnp.split(both, 2, axis=-1)",
+              "_, here_q = jnp.split(both, 2, axis=-1)\n            next_q = self.q(state.critic, next_obs, next_action)"),),
+        _under("bac-bac"),
+    ),
+    Mutant(
+        "all: policy judged by the critics of before the step",
+        (Edit(UPDATE, "x[: self.explore.policy_critics], critic)", "x[: self.explore.policy_critics], state.critic)"),),
+        _under("sac-mlp"),
+    ),
+    Mutant(
+        "td3: target policy never following",
+        (Edit(UPDATE, "actor_target = operators.polyak(actor_target, actor, self.config.tau)", "pass"),),
+        _under("td3-mlp"),
+    ),
+    Mutant(
+        "all: Adam's moments not kept",
+        (Edit(PARTS, "updates, state = optimiser.update(gradients, state, params)",
+              "updates, _ = optimiser.update(gradients, state, params)"),),
+        _under("sac-mlp"),
+    ),
+    Mutant(
+        "sac: alpha_beta1 ignored",
+        (Edit(UPDATE, "self._optimiser(c.alpha_lr, c.alpha_beta1)", "self._optimiser(c.alpha_lr)"),),
+        _under("sac-mlp"),
+    ),
+    Mutant(
+        "bee: ada never storing its δ",
+        (Edit(PARTS, 'lam, {"delta": delta}', "lam, state"),),
+        _under("bac-mlp"),
+    ),
+    Mutant(
+        "bac: V's regression without its entropy",
+        (Edit(UPDATE, "bonus = self.explore.bonus(state.explore, log_prob)", "bonus = None"),),
+        _under("bac-bac"),
+    ),
+    Mutant(
+        "bac: V's entropy from the noise of T_explore",
+        (Edit(UPDATE, 'self.actor.sample(noise["exploit"],', 'self.actor.sample(noise["explore"],'),),
+        _under("bac-bac"),
+    ),
+    Mutant(
+        "bee: T_exploit from the target critics",
+        (Edit(UPDATE, "next_v = self.exploit.value(state.exploit[\"params\"], next_obs)", "next_v = jnp.min(next_q, axis=0)"),),
+        _under("bee-td3-bac"),
+    ),
+    Mutant(
+        "bee: V fitted to the live critics",
+        (Edit(UPDATE, "target_q = jnp.min(here_q, axis=0)",
+              "target_q = jnp.min(self.q(state.critic, obs, batch.action), axis=0)"),),
+        _under("bee-td3-bac"),
+    ),
+    Mutant(
+        "sac: the second policy step under the temperature of the first",
+        (Edit(UPDATE, "explore_state: Any = explore_state) -> tuple", "explore_state: Any = state.explore) -> tuple"),),
+        _under("sac-bac"),
+    ),
+    Mutant(
+        "all: targets follow at every update",
+        (Edit(UPDATE, "        if target:\n", "        if True:\n"),),
+        _under("sac-bac"),
+    ),
+    Mutant(
+        "all: grad_clip ignored",
+        (Edit(UPDATE, "return adam if clip is None else", "return adam if True else"),),
+        _under("td3-bac"),
+    ),
+    Mutant(
+        "all: reward_scale ignored",
+        (Edit(UPDATE, "reward = self.config.reward_scale * batch.reward", "reward = batch.reward"),),
+        _under("td3-bac"),
+    ),
+    Mutant(
+        "loop: n_step ignored",
+        (Edit(LOOP, "gamma=config.gamma, n_step=config.n_step,", "gamma=config.gamma,"),),
+        (_BATCHES,),
+    ),
+    Mutant(
+        "loop: gamma ignored",
+        (Edit(LOOP, "gamma=config.gamma, n_step=config.n_step,", "n_step=config.n_step,"),),
+        (_BATCHES,),
+    ),
+)  # fmt: skip
+
+
+class CannotTry(Exception):
+    """A mutant, or a test of one, is not what this script takes it for."""
+
+
+def changed(mutant: Mutant, root: Path) -> dict[str, str]:
+    """The text of each file that the mutant changes."""
+    texts: dict[str, str] = {}
+    for edit in mutant.edits:
+        texts[edit.file] = edit.applied(texts.get(edit.file) or (root / edit.file).read_text())
+    return texts
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """Pytest's exit status for these tests on the copy, and what it printed."""
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short", *tests]
+    done = subprocess.run(words, cwd=copy, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def verdict(copy: Path, mutant: Mutant) -> str:
+    """Make the change in the copy, run its tests, undo it; the failed test's name, or nothing if none fails."""
+    texts = changed(mutant, copy)
+    before = {file: (copy / file).read_text() for file in texts}
+    try:
+        for file, text in texts.items():
+            (copy / file).write_text(text)
+        status, output = run_tests(copy, mutant.tests)
+    finally:
+        for file, text in before.items():
+            (copy / file).write_text(text)
+    if status == 0:
+        return ""
+    # A change that only breaks the code says nothing of the tests: one of them must fail in an assertion.
+    failed = re.search(r"^FAILED (\S+)(?: - (.*))?", output, re.MULTILINE)
+    if status != 1 or failed is None or not re.search(r"^E +(AssertionError|assert )", output, re.MULTILINE):
+        raise CannotTry(f"the changed code does not run:\n{output}")
+    noticed = re.search(r"^E +(\S+ after update \d.*)$", output, re.MULTILINE)
+    return failed[1].rpartition("::")[2] + (f": {noticed[1]}" if noticed else "")
+
+
+def main(words: Sequence[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    if not chosen:
+        print(f"no mutant's name contains {' or '.join(words)}; the names are:", *(m.name for m in MUTANTS), sep="\n  ")
+        return 2
+    survived, untried = 0, 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder)
+        for name in ("beeline", "tests"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        status, output = run_tests(copy, sorted({test for mutant in chosen for test in mutant.tests}))
+        if status != 0:
+            print(f"the tests do not pass on the code as it is:\n{output}")
+            return 2
+        for mutant in chosen:
+            began = time.perf_counter()
+            try:
+                noticed = verdict(copy, mutant)
+            except (LookupError, CannotTry) as error:
+                untried += 1
+                print(f"NOT TRIED  {mutant.name}: {error}", flush=True)
+                continue
+            survived += not noticed
+            seconds = f"{time.perf_counter() - began:.0f} s"
+            print(f"{'killed   ' if noticed else 'SURVIVED '}  {mutant.name} ({seconds}) {noticed}", flush=True)
+    print(f"{len(chosen) - survived - untried} killed, {survived} survived, {untried} not tried")
+    return 2 if untried else int(survived > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
