@@ -27,7 +27,7 @@ def leaves(model: Any) -> dict[str, bytes]:
     from beeline import trees
 
     trainer = model.trainer
-    found = trees.to_arrays(trainer.state) | trees.to_arrays(trainer.actor_state, "actor") | trees.to_arrays(trainer.metrics, "m")
+    found = trees.to_arrays(trainer.state) | trees.to_arrays(trainer.carry, "actor") | trees.to_arrays(trainer.metrics, "m")
     return {name: array.tobytes() for name, array in found.items()}
 
 

@@ -45,6 +45,10 @@ class Policy:
         scaled = np.clip((low + high) / 2 + action * (high - low) / 2, low, high).astype(np.float32)
         return scaled.reshape(*flat.shape[:-1], -1), state
 
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The greedy action in [-1, 1] for one adapted observation that begins an episode."""
+        return self.player()(obs)
+
     def player(self, seed: int = 0) -> Player:
         """The policy at play, for evaluation and video."""
         return Player(self.agent, self.policy, seed)

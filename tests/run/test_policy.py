@@ -14,6 +14,7 @@ from toys import Goal, Walk
 from whole_runs import small
 
 import beeline
+from beeline import trees
 from beeline.errors import CheckpointError
 from beeline.run.policy import flatten, load_policy, save_arrays
 
@@ -130,10 +131,10 @@ def test_other_files_are_refused(model: Any, tmp_path: Path) -> None:
             load_policy(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
-    meta = model.trainer.policy_meta(0)
-    arrays = model.trainer.agent.policy(model.trainer.state)
+    meta = model.policy.meta
+    arrays = trees.to_arrays(model.trainer.agent.policy(model.trainer.state))
     for change, message in (
-        ({"format": 9}, "format 1"), ({"algo": "ppo"}, "unknown algorithm"),
+        ({"format": 9}, "format 1"), ({"algo": "none"}, "unknown algorithm"),
         ({"spaces": {}}, "not complete"), ({"agent": 3}, "not complete"),
         ({"spaces": meta["spaces"] | {"obs_dim": 5}}, "made for other networks or another environment"),
     ):  # fmt: skip

@@ -75,12 +75,11 @@ def test_the_run_folder_says_how_it_was_made(tmp_path: Path) -> None:
 
 
 def config_columns() -> set[str]:
-    from beeline.agents.actor_critic import ActorCritic
+    from beeline.agents import get
     from beeline.agents.base import Spaces
-    from beeline.agents.options import BACConfig
     from beeline.run.record import LOOP_COLUMNS
 
-    return {*LOOP_COLUMNS, *ActorCritic(BACConfig(), Spaces(2, (-1.0,), (1.0,))).metric_names}
+    return {*LOOP_COLUMNS, *get("bac").build(get("bac").config(), Spaces(2, (-1.0,), (1.0,))).metric_names}
 
 
 def scalars(path: Path) -> dict[str, list[tuple[int, float]]]:
