@@ -37,6 +37,10 @@ class EnvError(BeelineError):
     """The environment cannot be trained on as it is (spaces, observations, rewards)."""
 
 
+class UnnamedModuleError(EnvError):
+    """A file names a task of a Python module that this user has not named; nothing was imported."""
+
+
 class NonFiniteError(EnvError):
     """The environment returned NaN or infinity; training stops with a checkpoint."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from beeline import agents, files
 from beeline.config import Config
+from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
 from beeline.options import TrainConfig
 
@@ -39,6 +40,11 @@ class BenchRun:
         """The run folder, seen from the folder of the matrix."""
         task = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.task)
         return f"{task}/{self.variant}/seed{self.seed}"
+
+    @property
+    def module(self) -> str:
+        """The Python module that its task imports; empty where it imports none."""
+        return ids.module_of(self.task)
 
     @property
     def threads(self) -> int:

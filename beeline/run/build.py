@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, envs, runtime
+from beeline import agents, runtime
 from beeline.agents.base import Agent, Spaces
+from beeline.envs import ids, registry, trust
 from beeline.errors import CheckpointError, EnvError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.options import TrainConfig
@@ -41,13 +42,13 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
     repeat = config.repeat or 1
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [registry.make(env, repeat=repeat) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = envs.make(eval_env, repeat=repeat)
+            evaluation = registry.make(eval_env, repeat=repeat)
         elif not is_instance(env):
-            evaluation = envs.make(env, repeat=repeat)
+            evaluation = registry.make(env, repeat=repeat)
     inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
     if len({id(each) for each in inner}) < len(inner):
         raise EnvError(
@@ -59,7 +60,7 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
 
 def spaces_of(env: gymnasium.Env) -> Spaces:
     """What the agent has to know of an environment."""
-    spec = envs.spec_of(env)
+    spec = registry.spec_of(env)
     low, high = (tuple(float(x) for x in bound) for bound in (spec.action_low, spec.action_high))
     return Spaces(spec.obs_dim, low, high)
 
@@ -84,7 +85,7 @@ def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None
 
     if is_instance(env):
         raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
-    own = envs.make(env, repeat=config.repeat or 1)
+    own = registry.make(env, repeat=config.repeat or 1)
     if any(getattr(each, "env", each) is own.env for each in others):
         raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
     return Diagnoser(agent, own, config.seed)
@@ -132,9 +133,15 @@ def task_of(plan: Plan, env: Any) -> Any:
         raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
     if env is not None:
         return env
-    if plan.env.startswith(("instance:", "factory:")):
-        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
-    return plan.env
+    return recorded_task(plan.env)
+
+
+def recorded_task(env_id: str) -> str:
+    """The task that a file names: it must have an id, and the user must have named its module, if it has one."""
+    if env_id.startswith(("instance:", "factory:")):
+        raise EnvError(f"this was trained on {env_id!r}, which has no id: give it again with env=… (beeline eval: give the task with --env).")
+    trust.require(ids.module_of(env_id), env_id)
+    return trust.Recorded(env_id)
 
 
 def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:
