@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import signal
 import warnings
 from collections.abc import Callable, Sequence
@@ -61,7 +62,7 @@ class Run:
 
     def policy(self, best: bool = False) -> Policy:
         """The latest policy, or the best evaluated one."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"))
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path)
 
     @property
     def final_return(self) -> float | None:
@@ -204,6 +205,9 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
     with warnings.catch_warnings():
         # JAX warns of every fork; here it is followed at once by exec (the GL probe, ffmpeg), which is safe.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+        outside = Path(os.path.realpath(path.parent))
+        if not outside.is_relative_to(os.path.realpath(path.parent.parent)):
+            raise RunFolderError(f"{path.parent} is a link that leads out of its folder (to {outside}); it is not followed.")
         backend, message = rendering.choose_backend()
         if backend is None:
             print(message)
