@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beeline import agents, runtime
 from beeline.agents.base import Agent, Spaces
 from beeline.envs import ids, registry, trust
-from beeline.errors import CheckpointError, EnvError
+from beeline.errors import CheckpointError, ConfigError, EnvError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.options import TrainConfig
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
@@ -71,10 +71,17 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     if plan.train.wandb:
         import_wandb()
     lanes, evaluation = make_envs(env, eval_env, plan.train)
-    agent = agents.get(plan.algo).build(plan.agent, spaces_of(lanes[0]))
+    spaces = spaces_of(lanes[0])
+    plan.check_memory(spaces.obs_dim, spaces.action_dim)
+    agent = agents.get(plan.algo).build(plan.agent, spaces)
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], plan.train) if plan.train.diagnose else None
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
-    trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+    try:
+        trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
+    except MemoryError as error:
+        raise ConfigError(
+            f"this run asks for more memory than there is ({error}): lower replay_capacity = {plan.train.replay_capacity}."
+        ) from error
     trainer.diagnoser = diagnoser
     return trainer
 
@@ -139,7 +146,9 @@ def task_of(plan: Plan, env: Any) -> Any:
 def recorded_task(env_id: str) -> str:
     """The task that a file names: it must have an id, and the user must have named its module, if it has one."""
     if env_id.startswith(("instance:", "factory:")):
-        raise EnvError(f"this was trained on {env_id!r}, which has no id: give it again with env=… (beeline eval: give the task with --env).")
+        raise EnvError(
+            f"this was trained on {env_id!r}, which has no id: give it again with env=… (beeline eval: give the task with --env)."
+        )
     trust.require(ids.module_of(env_id), env_id)
     return trust.Recorded(env_id)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents
+from beeline import agents, runtime
 from beeline.agents.presets import preset_options
 from beeline.errors import CheckpointError, ConfigError
 from beeline.options import TrainConfig
@@ -51,18 +52,37 @@ class Plan:
         """The plan that a `config.json` holds."""
         if data.get("format") != FORMAT:
             raise CheckpointError(f"config.json has format {data.get('format')!r}, but this version reads {FORMAT}.")
+        texts = {name: data[name] for name in ("algo", "env", "preset")} | {"init_from": data.get("init_from") or ""}
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name} = {value!r} is no text")
         algorithm = agents.get(data["algo"])
         agent, train = algorithm.config.make(data["agent"]), TrainConfig.make(data["train"])
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
     def check_ring(self) -> None:
-        """The replay must hold an episode's rows in every lane and more than a batch, or nothing would be learnt."""
+        """The replay must hold more than a batch, however short the episodes are, or nothing would be learnt.
+
+        In a lane of r rows one is open, and of the others every second may be a final observation, which starts no transition:
+        (r − 1) // 2 transitions are sure.
+        """
         capacity, lanes, batch = self.train.replay_capacity, self.train.num_envs, self.agent.batch_size
-        least = max(2 * lanes, batch + 2 * lanes)
+        least = lanes * (2 * math.ceil((batch + 1) / lanes) + 1)
         if capacity < least:
             raise ConfigError(
                 f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes} and "
-                f"batch_size = {batch}, because learning begins with more than a batch."
+                f"batch_size = {batch}, because learning begins with more than a batch and episodes may be as short as a step."
+            )
+
+    def check_memory(self, obs_dim: int, action_dim: int) -> None:
+        """The rows that this run will write must fit into the memory that is free, or the system would end it on the way."""
+        rows = min(self.train.replay_capacity, self.train.steps + self.train.num_envs)
+        each = 4 * (obs_dim + action_dim + 1) + 1  # as replay.py stores them: float32, and a byte of flags
+        free = runtime.free_memory()
+        if free is not None and rows * each > free:
+            raise ConfigError(
+                f"replay_capacity = {self.train.replay_capacity} is too much: {rows:,} rows of {each:,} bytes are "
+                f"{rows * each / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of memory are free; allowed here: <= {free // each}."
             )
 
     def check_budget(self) -> None:
