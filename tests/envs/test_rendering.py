@@ -112,7 +112,7 @@ def test_no_video_leaves_the_run_through_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "videos").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RunFolderError, match="videos is a link that leads out of its folder"):
+    with pytest.raises(RunFolderError, match="videos is a link"):
         film(lambda obs: obs, Filmed, 1, tmp_path / "run" / "videos" / "x.mp4", seed=0)
     assert not list((tmp_path / "elsewhere").iterdir())
 

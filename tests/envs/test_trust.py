@@ -23,7 +23,7 @@ from beeline.bench import plan as bench_plan
 from beeline.bench.plan import BenchRun
 from beeline.cli import main
 from beeline.envs import ids, registry, trust
-from beeline.errors import EnvError, UnnamedModuleError
+from beeline.errors import EnvError, RunFolderError, UnnamedModuleError
 
 ROOT = Path(__file__).parents[2]
 STRANGE = "stranger:Strange-v0"
@@ -179,6 +179,21 @@ def test_a_matrix_imports_nothing_that_was_not_named(stranger: Stranger, capsys:
     assert "'stranger'" in capsys.readouterr().err
     assert main(["paper", "underestimation", "--out", str(out)]) == 2  # which goes on with the plan that it finds
     assert not stranger.ran and contents(out) == before and stranger.list is None
+
+
+@pytest.mark.parametrize("option", ["eval_env", "env", "init_from", "callbacks"])
+def test_a_matrix_cannot_speak_through_other_arguments(option: str, stranger: Stranger, capsys: pytest.CaptureFixture) -> None:
+    """Its options become keywords of `train`, which takes an id for evaluation as the user's word."""
+    out = stranger.folder / "matrix"
+    written_matrix(out, "gym/Pendulum-v1")
+    content = json.loads((out / "matrix.json").read_text())
+    content["runs"][0]["options"][option] = STRANGE
+    (out / "matrix.json").write_text(json.dumps(content))
+    assert main(["bench", "--out", str(out)]) == 2
+    assert f"{option!r} is no option of sac" in capsys.readouterr().err
+    with pytest.raises(RunFolderError):  # nor does a worker read such a plan
+        bench_plan.recorded(out)
+    assert not stranger.ran and stranger.list is None
 
 
 def test_flags_and_matrix_files_are_the_users_word(stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
