@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import json
 import os
 import subprocess
@@ -48,9 +49,9 @@ class Stranger:
         return found
 
     @property
-    def list(self) -> Any:
+    def list(self) -> list[str] | None:
         path = self.folder / "state" / "modules.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return [entry["module"] for entry in json.loads(path.read_text())] if path.exists() else None
 
     def new_process(self) -> None:
         """What was named stays in the list alone, and the module can be imported once more."""
@@ -258,13 +259,47 @@ def test_the_list_grows_and_survives_damage(stranger: Stranger) -> None:
     stranger.new_process()
     trust.require("a", "a:X-v0")
     path = stranger.folder / "state" / "modules.json"
-    for damage in (b"\xff", b"{}", b"[" * 100_000, b'[1, ["a"]]', b""):
+    for damage in (b"\xff", b"{}", b'["a"]', b"[" * 100_000, b'[1, ["a"]]', b'[{"module": "a"}]', b"3", b""):
         path.write_bytes(damage)
         with pytest.raises(UnnamedModuleError):
             trust.require("a", "a:X-v0")
     trust.allow("a:X-v0")
     assert stranger.list == ["a"]
     assert sorted(each.name for each in path.parent.iterdir()) == [".lock", "modules.json"]
+
+
+def test_a_module_of_the_same_name_elsewhere_is_another(stranger: Stranger, run: Path) -> None:
+    """A folder from elsewhere may bring a module that is called like one of the user's own."""
+    beeline.evaluate_run(run, episodes=1, env=STRANGE)
+    assert stranger.ran
+    for command in (["resume"], ["eval", "--episodes", "1"]):
+        stranger.new_process()
+        other = stranger.folder / command[0]
+        other.mkdir()
+        (other / "stranger.py").write_text(CODE)
+        stranger.patch.syspath_prepend(str(other))
+        assert main([command[0], str(run), *command[1:]]) == 2
+        with pytest.raises(UnnamedModuleError, match=rf"you did is .*/stranger\.py, this one .*/{command[0]}/stranger\.py"):
+            registry.make(STRANGE)
+        assert not (other / "ran").exists() and not stranger.ran
+    envs.make(STRANGE).close()
+    assert (other / "ran").exists() and stranger.list == ["stranger", "stranger"]
+
+
+def test_where_a_module_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {trust.place_of(name) for name in ("sys", "json", "json.tool", "gymnasium.envs.mujoco", "zipimport")} == {"installed"}
+    assert {trust.place_of(name) for name in ("no_such_module.x", "", ".", "..a", "a\0b", "x" * 5000)} == {""}
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert trust.place_of("package.inner") == str(tmp_path / "package")  # without __init__.py
+    (tmp_path / "package" / "__init__.py").write_text("raise RuntimeError('it was imported')")
+    importlib.invalidate_caches()
+    assert trust.place_of("package.inner") == str(tmp_path / "package" / "__init__.py")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "here.py").write_text("")
+    assert trust.place_of("here") == ""
+    monkeypatch.chdir(tmp_path / "work")
+    assert trust.place_of("here") == str(tmp_path / "work" / "here.py")
 
 
 def test_a_home_that_cannot_be_written_is_a_note(stranger: Stranger, capsys: pytest.CaptureFixture) -> None:
