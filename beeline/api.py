@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import signal
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,11 +13,22 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import envs, files, runtime, trees
+from beeline import files, runtime, trees
+from beeline.envs import registry, trust
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
-from beeline.run.build import attach, build, closing, env_name, spaces_of, take_checkpoint, take_initial_policy, task_of
+from beeline.run.build import (
+    attach,
+    build,
+    closing,
+    env_name,
+    recorded_task,
+    spaces_of,
+    take_checkpoint,
+    take_initial_policy,
+    task_of,
+)
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
@@ -50,7 +62,7 @@ class Run:
 
     def policy(self, best: bool = False) -> Policy:
         """The latest policy, or the best evaluated one."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"))
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path)
 
     @property
     def final_return(self) -> float | None:
@@ -82,6 +94,7 @@ def train(
 
     `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
     """
+    trust.allow(env, eval_env)
     plan = Plan.make(algo, env_name(env), preset, options, absolute(init_from))
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
@@ -108,10 +121,12 @@ def resume(
     display: Callable[[Trainer, Plan], Any] | None = None,
 ) -> Run:
     """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all."""
+    trust.allow(env, eval_env)
     folder = RunFolder.open(Path(path))
     folder.lock()
     try:
         plan = folder.plan()
+        task = task_of(plan, env)
         if steps is not None:
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
@@ -122,7 +137,6 @@ def resume(
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
         for difference in differences(folder.config()):
             report(difference)
-        task = task_of(plan, env)
         with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
             _restore(trainer, plan, folder.path, report)
@@ -192,11 +206,14 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
     with warnings.catch_warnings():
         # JAX warns of every fork; here it is followed at once by exec (the GL probe, ffmpeg), which is safe.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+        outside = Path(os.path.realpath(path.parent))
+        if not outside.is_relative_to(os.path.realpath(path.parent.parent)):
+            raise RunFolderError(f"{path.parent} is a link that leads out of its folder (to {outside}); it is not followed.")
         backend, message = rendering.choose_backend()
         if backend is None:
             print(message)
             return message
-        filmed = envs.make(env, repeat=repeat or 1, render=True)
+        filmed = registry.make(env, repeat=repeat or 1, render=True)
         try:
             video.record_episode(filmed, act, path, seed)
         finally:
@@ -222,6 +239,7 @@ class Model:
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
+        trust.allow(env, eval_env)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
         take_initial_policy(self.trainer, plan)
@@ -345,6 +363,7 @@ def load(
     path: str | Path, env: Any = None, eval_env: Any = None, callbacks: Sequence[Callback] = (), report: Report = _quiet
 ) -> Any:
     """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file."""
+    trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
         return load_policy(path)
@@ -367,12 +386,11 @@ def evaluate_run(
     path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
+    trust.allow(env)
     path = Path(path)
     policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
-    task = env if env is not None else policy.meta["env"]
-    if isinstance(task, str) and task.startswith(("instance:", "factory:")):
-        raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
-    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
+    task = env if env is not None else recorded_task(policy.meta["env"])
+    test_env = registry.make(task, repeat=policy.meta.get("repeat") or 1)
     try:
         if spaces_of(test_env) != policy.agent.task.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")

@@ -37,6 +37,10 @@ class EnvError(BeelineError):
     """The environment cannot be trained on as it is (spaces, observations, rewards)."""
 
 
+class UnnamedModuleError(EnvError):
+    """A file names a task of a Python module that this user has not named; nothing was imported."""
+
+
 class NonFiniteError(EnvError):
     """The environment returned NaN or infinity; training stops with a checkpoint."""
 
@@ -51,3 +55,7 @@ class RunFolderError(BeelineError):
 
 class DiskFullError(RunFolderError):
     """No space is left; whatever was complete before stays complete."""
+
+
+class UnreadableError(RunFolderError):
+    """A file is damaged, too large, or no file of its own: a link out of its folder, a folder, a pipe."""

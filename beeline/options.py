@@ -21,7 +21,7 @@ class TrainConfig(Config):
     log_every: int = option(1_000, "environment steps between rows of the metrics table", low=1)
     checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
     keep_checkpoints: int = option(3, "checkpoints kept", low=1)
-    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2)
+    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2, high=10**12)
     threads: int | None = option(None, "CPU threads of the learner; none: all cores", low=1, high=1024)
     device: str | None = option(None, "where the learner runs; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
     tensorboard: bool = option(True, "write TensorBoard events into the run folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -66,6 +67,20 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: what the system has, or less where its cgroup allows less; None if unknown."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(1024 * int(table["MemAvailable"].split()[0]))
+    group = Path("/sys/fs/cgroup")  # as a container sees its own
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        found.append(max(0, limit - used + int(statistics.get("inactive_file", 0))))
+    return min(found, default=None)
 
 
 def machine() -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_diverged_networks_are_not_blamed_on_the_environment() -> None:
 REPLAYS: list[tuple[str, Callable[[], gymnasium.Env], dict[str, Any], str]] = [
     ("drift", lambda: Walk(fault="drift"), {}, "the environment is not deterministic"),
     ("hardware", lambda: Walk(replayable=False), {}, "declares that it must not be replayed"),
-    ("small ring", Walk, {"replay_capacity": 12}, "the start of its open episode is no longer in the replay"),
+    ("small ring", Walk, {"replay_capacity": 12, "batch_size": 4}, "the start of its open episode is no longer in the replay"),
     ("fails", broken("raise", 2), {}, "its open episode cannot be replayed (RuntimeError: the motor is hot)"),
 ]
 

@@ -25,6 +25,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("WANDB_SILENT", "true")
+_STATE = tempfile.TemporaryDirectory(prefix="beeline-tests-state-")
+os.environ["BEELINE_STATE_HOME"] = _STATE.name  # the modules that tests name are not named by the user
 
 SMALL: dict[str, Any] = {
     "hidden": (8, 8), "batch_size": 8, "random_steps": 20, "steps": 120, "eval_every": 50, "eval_episodes": 1, "log_every": 20,

@@ -23,9 +23,9 @@ class MethodConfig(Config):
         return "", 0
 
     @property
-    def least_transitions(self) -> int:
-        """How many transitions the replay must be able to hold, or nothing would be learnt."""
-        return 1
+    def least_transitions(self) -> tuple[str, int]:
+        """How many transitions the replay must be able to hold, or nothing would be learnt, and the option that says so."""
+        return "", 1
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,6 @@ class OffPolicyConfig(MethodConfig):
         return max(("random_steps", self.random_steps), ("learn_after", self.learn_after), key=lambda each: each[1])
 
     @property
-    def least_transitions(self) -> int:
+    def least_transitions(self) -> tuple[str, int]:
         """Learning begins with more than a batch."""
-        return self.batch_size + 1
+        return f"batch_size = {self.batch_size}", self.batch_size + 1

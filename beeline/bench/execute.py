@@ -111,7 +111,7 @@ class LocalProcesses:
         with files.explained(log_path(folder)), log_path(folder).open("ab") as log:
             # A session of its own: Ctrl-C reaches the runs through this process alone, as SIGTERM.
             process = subprocess.Popen(
-                [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot],
+                [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot, run.module],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(self.lock,), start_new_session=True,
             )  # fmt: skip
         self.active.append(_Worker(run, process, slot))

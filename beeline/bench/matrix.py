@@ -20,6 +20,7 @@ from beeline.bench.execute import Ended, Executor, LocalProcesses, slots
 from beeline.bench.plan import BenchRun, record
 from beeline.bench.watch import View, counts, eta, look, make_display
 from beeline.bench.worker import failure_path
+from beeline.envs import trust
 from beeline.errors import MissingExtraError, RunFolderError
 from beeline.run.checkpoint import CheckpointStore
 
@@ -35,6 +36,8 @@ def run(
 
     With `ray`, the runs are tasks of the Ray cluster at that address, or of one that is started here (`"local"`).
     """
+    for item in runs:  # before anything is written: the workers are handed what is allowed here
+        trust.require(item.module, item.task)
     threads = max(item.threads for item in runs)
     places = slots(threads, workers)
     again = f"beeline bench --out {out}{f' --ray {ray}' if ray else ''}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from beeline import agents, files
 from beeline.config import Config
+from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
 from beeline.options import TrainConfig
 
@@ -39,6 +40,11 @@ class BenchRun:
         """The run folder, seen from the folder of the matrix."""
         task = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.task)
         return f"{task}/{self.variant}/seed{self.seed}"
+
+    @property
+    def module(self) -> str:
+        """The Python module that its task imports; empty where it imports none."""
+        return ids.module_of(self.task)
 
     @property
     def threads(self) -> int:
@@ -144,6 +150,11 @@ def variants(request: Mapping[str, Any]) -> list[Variant]:
     return found
 
 
+def _options_of(algo: str) -> set[str]:
+    """The names of all options of a run."""
+    return {*TrainConfig.names(), *agents.get(algo).config.names()}
+
+
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under their own names: dashes and aliases resolved."""
     configs: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
@@ -162,7 +173,7 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     for name in shared:
         if name in ("seed", "steps"):
             raise ConfigError(f"{name} is no option of single runs in a matrix: give {'seeds' if name == 'seed' else name}.")
-    known = {variant.name: {*TrainConfig.names(), *agents.get(variant.algo).config.names()} for variant in chosen}
+    known = {variant.name: _options_of(variant.algo) for variant in chosen}
     everything = sorted(set().union(*known.values()))
     for name in shared:
         if name not in everything:
@@ -206,7 +217,11 @@ def recorded(out: Path) -> list[BenchRun]:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise RunFolderError(f"{path} has format {found['format']!r}, but this version reads {FORMAT}.")
-        return [BenchRun(**run) for run in found["runs"]]
+        runs = [BenchRun(**run) for run in found["runs"]]
+        for run in runs:  # other arguments of `train` are the user's to give: eval_env and init_from name tasks and files
+            if unknown := sorted(set(run.options) - _options_of(run.algo)):
+                raise ValueError(f"{unknown[0]!r} is no option of {run.algo}")
+        return runs
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -142,7 +142,7 @@ def _probe(out: str, token: str, seconds: float) -> tuple[str, str]:
 
 
 def execute(
-    node: str, out: str, folder: str, threads: int, token: str, variables: Mapping[str, str], home: str
+    node: str, out: str, folder: str, threads: int, module: str, token: str, variables: Mapping[str, str], home: str
 ) -> Iterator[tuple[str, Any]]:
     """Work on one run as long as the claim lasts: ("begun", host), then ("ended", exit code); or ("unseen", host) alone."""
     host, place = socket.gethostname(), Path(out) / folder
@@ -150,7 +150,7 @@ def execute(
         yield "unseen", host
         return
     yield "begun", host
-    words = [sys.executable, "-m", "beeline.bench.worker", out, folder, f"free:{threads}", token]
+    words = [sys.executable, "-m", "beeline.bench.worker", out, folder, f"free:{threads}", module, token]
     with log_path(place).open("ab") as log:
         log.write(f"on {host}, Ray node {node}\n".encode())
         log.flush()
@@ -261,7 +261,7 @@ class RayTasks:
         task.stream = self.remote.options(
             num_cpus=run.threads, num_gpus=1 if run.options.get("device") == "gpu" else 0, max_retries=0,
             num_returns="streaming", scheduling_strategy="SPREAD", name=run.folder,
-        ).remote(str(self.out), run.folder, run.threads, task.token, self.variables, str(Path.cwd()))  # fmt: skip
+        ).remote(str(self.out), run.folder, run.threads, run.module, task.token, self.variables, str(Path.cwd()))  # fmt: skip
 
     def running(self) -> list[BenchRun]:
         """The runs whose tasks have begun."""

@@ -1,7 +1,8 @@
-"""One run of a matrix in a process of its own: `python -m beeline.bench.worker OUT FOLDER CORES [CLAIM]`.
+"""One run of a matrix in a process of its own: `python -m beeline.bench.worker OUT FOLDER CORES MODULE [CLAIM]`.
 
 `run_one` is all that a run needs, wherever it is run; the rest of this file ties the process to the one that started it, to
-its cores (numbers, or `free:N` for N that no other run of this host has) and to its claim, where it has one.
+its cores (numbers, or `free:N` for N that no other run of this host has) and to its claim, where it has one. MODULE is the one
+that the user lets its task import, or empty: the plan and the run folder are files, and name nothing (see envs/trust.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ STILL_LOCKED = 75  # exit code
 def run_one(folder: Path, run: BenchRun) -> int:
     """Begin or go on with a run; its exit code: 0 finished, 1 failed (the reason is beside the folder), 128 + signal."""
     from beeline import api
+    from beeline.envs import trust
     from beeline.errors import BeelineError
 
     failure_path(folder).unlink(missing_ok=True)
@@ -35,7 +37,8 @@ def run_one(folder: Path, run: BenchRun) -> int:
         if (folder / "config.json").exists():
             api.resume(folder, steps=run.steps, report=lambda message: print(f"note: {message}", flush=True))
         else:
-            api.train(run.algo, run.task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, **run.options)
+            task = trust.Recorded(run.task)
+            api.train(run.algo, task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, **run.options)
     except KeyboardInterrupt as error:
         return 128 + int(getattr(error, "signal_number", signal.SIGINT))
     except Exception as error:
@@ -133,13 +136,15 @@ def _last_writer_is_gone(folder: Path, seconds: float) -> bool:
 def main(arguments: list[str]) -> int:
     """The worker process: bound to its parent and its cores before anything counts them."""
     _end_with_parent()
-    out, folder, cores = Path(arguments[0]), arguments[1], arguments[2]
+    out, folder, cores, module = Path(arguments[0]), *arguments[1:4]
     _bind(cores)
     from beeline.bench import claim as bench_claim
     from beeline.bench.plan import recorded
+    from beeline.envs import trust
 
-    if len(arguments) > 3:
-        bench_claim.keep(out / folder, arguments[3])
+    trust.inherit([module])
+    if len(arguments) > 4:
+        bench_claim.keep(out / folder, arguments[4])
         if not _last_writer_is_gone(out / folder, LOCK_WAIT):
             print(f"{out / folder} is still locked by a worker that was lost {LOCK_WAIT:g} s ago", file=sys.stderr, flush=True)
             return STILL_LOCKED

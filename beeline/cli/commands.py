@@ -133,13 +133,16 @@ def resume(arguments: Sequence[str]) -> int:
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", type=Path, help="run folder")
         parser.add_argument("--steps", type=_whole, help="environment steps in all: extends the run")
+        parser.add_argument("--env", help="the run's task again, if you have not named its Python module before")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
 
     given = _parse("resume", arguments, fill)
     from beeline import api
     from beeline.display import make_display
 
-    run = api.resume(given.run, steps=given.steps, report=_note, display=None if given.quiet else make_display)
+    run = api.resume(
+        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display
+    )
     _say_result(run)
     return 0
 
@@ -152,7 +155,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         parser.add_argument("--episodes", type=_whole, default=10, help="episodes [10]")
         parser.add_argument("--best", action="store_true", help="the best evaluated policy instead of the latest")
         parser.add_argument("--seed", type=_whole, default=1, help="seed of the episodes [1]")
-        parser.add_argument("--env", help="another task with the same observations and actions")
+        parser.add_argument("--env", help="the task again, or another with the same observations and actions")
         parser.add_argument("--video", action="store_true", help="film one episode into the run's videos/")
 
     given = _parse("eval", arguments, fill)

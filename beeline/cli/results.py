@@ -93,6 +93,7 @@ def fill_diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="+", help="run folders")
     parser.add_argument("--pairs", type=int, default=1_000, help="least number of pairs with a Monte Carlo return [1000]")
     parser.add_argument("--fit", type=int, default=5_000, metavar="STEPS", help="updates per fit of Δ; 0: no fits [5000]")
+    parser.add_argument("--env", help="the runs' task again, if you have not named its Python module before")
     parser.add_argument("--bands", type=Path, metavar="FILE", help="draw recorded Q with bands over seeds instead, as .png")
 
 
@@ -108,7 +109,7 @@ def diagnose(given: argparse.Namespace) -> int:
         print(diagnostics.draw_q_bands(given.run, given.bands))
         return 0
     for path in given.run:
-        result = diagnostics.diagnose_run(path, pairs=given.pairs, fit_steps=given.fit)
+        result = diagnostics.diagnose_run(path, env=given.env, pairs=given.pairs, fit_steps=given.fit)
         title = f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"
         table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
         for line in lines(result):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from beeline.envs import trust
 from beeline.envs.registry import make
 from beeline.envs.spec import check_finite
 from beeline.errors import BeelineError, NonFiniteError
@@ -33,6 +34,7 @@ class Finding:
 
 def check(env: EnvLike) -> list[Finding]:
     """Look at an environment's spaces, values, seeding, ends and speed; no error among the findings means it trains."""
+    trust.allow(env)
     try:
         adapted = make(env)
     except BeelineError as error:

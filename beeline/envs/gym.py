@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import gymnasium
 
+from beeline.envs import trust
 from beeline.envs.spec import Built
 from beeline.envs.tables import GYM
 from beeline.errors import EnvError, UnknownNameError
@@ -45,6 +46,7 @@ def spelled(suite: str, task: str, known: Iterable[str], aliases: Callable[[str]
 def lookup(task: str) -> gymnasium.envs.registration.EnvSpec:
     """Find a registered id, importing the module it names; otherwise say which ids are near."""
     module, _, name = task.rpartition(":")
+    trust.require(module, task)
     try:
         if module:
             importlib.import_module(module)
@@ -52,7 +54,7 @@ def lookup(task: str) -> gymnasium.envs.registration.EnvSpec:
     except ImportError as error:
         raise EnvError(
             f"environment {task!r}: the module {module!r} cannot be imported ({error}). Install the package that "
-            "has it, or start from the folder it lies in."
+            "has it, put its folder into PYTHONPATH, or start with `python -m beeline` in that folder."
         ) from error
     except gymnasium.error.Error as error:
         prefix = f"{module}:" if module else "gym/"

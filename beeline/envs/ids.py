@@ -63,6 +63,13 @@ def split(env_id: str) -> tuple[str, str, Options]:
     return (suite, task, options) if slash else ("", head, options)
 
 
+def module_of(env_id: str) -> str:
+    """Return the module that making this environment imports, in whatever suite its id is; empty where there is none."""
+    head = env_id.partition("?")[0]
+    task = head if MODULE_ID.fullmatch(head) else head.partition("/")[2]
+    return task.rpartition(":")[0]
+
+
 def _options(env_id: str, query: str) -> Options:
     found: dict[str, float] = {}
     for item in filter(None, query.split("&")):

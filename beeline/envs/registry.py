@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
-    """Make an environment with flat float32 observations and actions in [-1, 1] (docs/environments.md).
-
-    `env` is an id such as `dmc/walker-run?noise=0.2`, a factory, or an instance; `render` asks for RGB frames.
-    """
+    """Make an environment as `beeline.envs.make` does, but without naming its module: wherever the id may be a file's."""
     if render:
         from beeline.envs import rendering
 

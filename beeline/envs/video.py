@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,22 +44,30 @@ def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: flo
     obs, _ = env.reset(seed=seed)
     first = frame_of(env)
     total, decisions, success, done = 0.0, 0, None, False
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with explained(path), _beside(path) as aside:
         writer: Any
-        with imageio.get_writer(path, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
+        with imageio.get_writer(aside, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
             writer.append_data(first)
             while not done:
                 obs, reward, terminated, truncated, info = env.step(act(obs))
                 writer.append_data(frame_of(env))
                 total, decisions, done = total + reward, decisions + 1, terminated or truncated
                 success = bool(success) or info["success"] if "success" in info else success
+        if not aside.stat().st_size:
+            raise EnvError(f"environment {env_id!r}: the video {path} is empty.")
+        aside.replace(path)
     steps = decisions * repeat
     if env.facts.max_episode_steps is not None:
         steps = min(steps, env.facts.max_episode_steps)  # the last decision may have been cut short by the limit
-    if not path.stat().st_size:
-        raise EnvError(f"environment {env_id!r}: the video {path} is empty.")
     return EpisodeResult(total, steps, success, path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Where to write a file that shall then replace `path`: in a new folder, because an encoder writes through any link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".film-", dir=path.parent) as folder:
+        yield Path(folder) / path.name
 
 
 def frame_of(env: Adapter) -> np.ndarray:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, envs, events, runtime, trees
+from beeline import agents, events, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
-from beeline.errors import CheckpointError, EnvError
+from beeline.envs import ids, registry, trust
+from beeline.errors import CheckpointError, ConfigError, EnvError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
@@ -43,13 +45,13 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
     repeat = config.repeat or 1
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [registry.make(env, repeat=repeat) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = envs.make(eval_env, repeat=repeat)
+            evaluation = registry.make(eval_env, repeat=repeat)
         elif not is_instance(env):
-            evaluation = envs.make(env, repeat=repeat)
+            evaluation = registry.make(env, repeat=repeat)
     inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
     if len({id(each) for each in inner}) < len(inner):
         raise EnvError(
@@ -61,14 +63,14 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
 
 def spaces_of(env: gymnasium.Env) -> Spaces:
     """The sizes of an environment."""
-    spec = envs.spec_of(env)
+    spec = registry.spec_of(env)
     low, high = (tuple(float(x) for x in bound) for bound in (spec.action_low, spec.action_high))
     return Spaces(spec.obs_dim, low, high)
 
 
 def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
     """What the agent is told of its world."""
-    spec = envs.spec_of(env)
+    spec = registry.spec_of(env)
     return Task(spaces_of(env), spec.max_episode_steps, spec.repeat, lanes, spec.ends)
 
 
@@ -81,11 +83,7 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     lanes, evaluation = make_envs(env, eval_env, config)
     agent = agents.get(plan.algo).build(plan.agent, facts_of(lanes[0], len(lanes)))
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None
-    spaces = agent.task.spaces
-    memories = {
-        name: Replay(spec.capacity or config.replay_capacity, spaces.obs_dim, spaces.action_dim, len(lanes), spec.columns)
-        for name, spec in agent.memories.items()
-    }
+    memories = make_memories(agent, plan)
     collector = Collector(lanes, memories["replay"], config.seed)
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
     happenings = [events.Observe(), events.Checkpoint()]
@@ -94,13 +92,28 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     return trainer
 
 
+def make_memories(agent: Agent, plan: Plan) -> dict[str, Replay]:
+    """The memories that an agent wants, if they fit into the memory that is free."""
+    spaces, made = agent.task.spaces, {}
+    for name, spec in agent.memories.items():
+        capacity = spec.capacity or plan.train.replay_capacity
+        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())))
+        try:
+            made[name] = Replay(capacity, spaces.obs_dim, spaces.action_dim, agent.task.lanes, spec.columns)
+        except MemoryError as error:
+            raise ConfigError(
+                f"this run asks for more memory than there is ({error}): lower replay_capacity = {capacity}."
+            ) from error
+    return made
+
+
 def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None], config: TrainConfig) -> Diagnoser:
     """The instruments, on an environment that nothing else steps."""
     from beeline.diagnostics.monitor import Diagnoser
 
     if is_instance(env):
         raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
-    own = envs.make(env, repeat=config.repeat or 1)
+    own = registry.make(env, repeat=config.repeat or 1)
     if any(getattr(each, "env", each) is own.env for each in others):
         raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
     return Diagnoser(agent, own, config.seed)
@@ -150,9 +163,17 @@ def task_of(plan: Plan, env: Any) -> Any:
         raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
     if env is not None:
         return env
-    if plan.env.startswith(("instance:", "factory:")):
-        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
-    return plan.env
+    return recorded_task(plan.env)
+
+
+def recorded_task(env_id: str) -> str:
+    """The task that a file names: it must have an id, and the user must have named its module, if it has one."""
+    if env_id.startswith(("instance:", "factory:")):
+        raise EnvError(
+            f"this was trained on {env_id!r}, which has no id: give it again with env=… (beeline eval: give the task with --env)."
+        )
+    trust.require(ids.module_of(env_id), env_id)
+    return trust.Recorded(env_id)
 
 
 def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from beeline import agents, envs, runtime, trees
+from beeline import agents, runtime, trees
 from beeline.diagnostics import plots
 from beeline.diagnostics.bias import sign_changes
 from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import COST, Diagnoser, Effort
+from beeline.envs import registry, trust
 from beeline.errors import CheckpointError, ConfigError, RunFolderError
 from beeline.files import explained, write_atomic
 from beeline.run.build import facts_of, task_of
@@ -57,13 +58,14 @@ def diagnose_run(
     The fitted estimate of Δ takes `fit_steps` updates for Q^π and as many for each of three expectiles; 0 leaves it out.
     What the run recorded while it trained is in the figures too.
     """
+    trust.allow(env)
     if pairs < 1 or fit_steps < 0:
         raise ConfigError(f"pairs = {pairs} must be 1 or more, and fit_steps = {fit_steps} must be 0 or more.")
     folder = RunFolder.open(Path(path))
     plan = folder.plan()
     runtime.configure(plan.train.threads, plan.train.device)
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
-    own = envs.make(task_of(plan, env), repeat=plan.train.repeat or 1)
+    own = registry.make(task_of(plan, env), repeat=plan.train.repeat or 1)
     try:
         agent = agents.get(plan.algo).build(plan.agent, facts_of(own))
         state = trees.from_arrays(agent.init(plan.train.seed), checkpoint.arrays, "agent")

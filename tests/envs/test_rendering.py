@@ -1,12 +1,14 @@
 import os
 
+import gymnasium
 import numpy as np
 import pytest
 
 from beeline import envs
+from beeline.api import film
 from beeline.envs import rendering
 from beeline.envs.video import record_episode
-from beeline.errors import EnvError
+from beeline.errors import EnvError, RunFolderError
 
 
 @pytest.fixture
@@ -62,6 +64,57 @@ def test_an_episode_becomes_a_video(tmp_path):
         assert reader.count_frames() == 7  # the first frame and one per decision
         frame = reader.get_data(6)
     assert frame.shape[0] % 2 == 0 and frame.shape[1] % 2 == 0 and frame.std() > 5, "not a black picture"
+
+
+class Filmed(gymnasium.Env):
+    """An environment that draws without any library."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (2,))
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+    def render(self):
+        return np.full((16, 16, 3), 200, np.uint8)
+
+
+def test_a_video_replaces_a_link_and_writes_through_none(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    videos = tmp_path / "run" / "videos"
+    videos.mkdir(parents=True)
+    (videos / "step-1.mp4").symlink_to(precious)
+    os.link(precious, videos / "step-2.mp4")
+    for name in ("step-1.mp4", "step-2.mp4"):
+        record_episode(envs.make(Filmed()), lambda obs: obs, videos / name, seed=0)
+        assert precious.read_text() == "mine"
+        assert (videos / name).stat().st_size > 100 and not (videos / name).is_symlink()
+    assert sorted(path.name for path in videos.iterdir()) == ["step-1.mp4", "step-2.mp4"]
+
+
+def test_a_film_that_fails_leaves_the_one_before(tmp_path):
+    class Breaks(Filmed):
+        def step(self, action):
+            raise RuntimeError("the motor is hot")
+
+    (tmp_path / "x.mp4").write_text("the one before")
+    with pytest.raises(RuntimeError):
+        record_episode(envs.make(Breaks()), lambda obs: obs, tmp_path / "x.mp4", seed=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.mp4"] and (tmp_path / "x.mp4").read_text() == "the one before"
+
+
+def test_no_video_leaves_the_run_through_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "videos").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match="videos is a link"):
+        film(lambda obs: obs, Filmed, 1, tmp_path / "run" / "videos" / "x.mp4", seed=0)
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_an_environment_made_without_rendering_says_so(tmp_path):
