@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import beeline
 from beeline import agents, loop, runtime
-from beeline.agents.options import BACConfig
+from beeline.agents.sac import BACConfig
 from beeline.config import Config, Rule, option
 from beeline.errors import ConfigError, UnknownNameError
 from beeline.options import TrainConfig
@@ -99,7 +99,7 @@ def test_numbers_as_people_write_them() -> None:
     assert BACConfig.make({"hidden": "64,32"}).hidden == (64, 32)
     assert BACConfig.make({"hidden": 64}).hidden == (64,)
     assert BACConfig.make({"grad_clip": "none"}).grad_clip is None
-    assert BACConfig.make({"double_q": "no"}).double_q is False
+    assert BACConfig.make({"double_q": "no"}).double_q == "off"
     assert BACConfig.make({"lambda": 0.25}).lam == 0.25
 
 

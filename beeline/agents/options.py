@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from beeline.config import Config, option
 from beeline.errors import ConfigError
 
-BODIES = ("mlp", "bac")
-INITIALISERS = ("xavier", "torch")
+BODIES = ("mlp", "bac", "ln")
+INITIALISERS = ("xavier", "torch", "orthogonal")
+CRITICS = ("auto", "on", "mean", "off")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
 
@@ -32,16 +33,23 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
+    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or ln (LayerNorm-ReLU)", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
-    initialiser: str = option("xavier", "initial weights: xavier (zero bias) or torch (its default)", choices=INITIALISERS)
+    policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
+    initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch (its default) or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
-    gamma: float = option(0.99, "discount per decision", low=0.0, high=1.0)
+    gamma: float | str = option(
+        0.99, "discount per decision; auto: 1 − 5/T within [.95, .995] for episodes of T decisions", low=0.0, high=1.0,
+        choices=("auto",),
+    )  # fmt: skip
     tau: float = option(0.005, "share of the online critics that enters the target critics", above=0.0, high=1.0)
     target_interval: int = option(1, "updates between two target updates", low=1)
     actor_lr: float = option(3e-4, "learning rate of the policy", above=0.0)
     critic_lr: float = option(3e-4, "learning rate of the critics", above=0.0)
-    double_q: bool = option(True, "two critics and their minimum, or one critic")
+    double_q: str = option(
+        "on", "on: two critics and their minimum; mean: their mean; off: one critic; auto: on where episodes can terminate",
+        choices=CRITICS,
+    )  # fmt: skip
     critic_updates_per_step: int = option(1, "critic updates per decision of each env", low=1)
     policy_updates_per_step: float = option(1.0, "policy updates per decision; 0.5 is one every second decision", above=0.0)
     random_steps: int = option(10_000, "environment steps of uniformly random actions at the start", low=0)

@@ -170,7 +170,7 @@ def measure(probe: Probe, state: Any, env: gymnasium.Env, *, root: np.ndarray, s
     """
     config, spec = probe.agent.config, spec_of(env)
     limit = None if spec.max_episode_steps is None else math.ceil(spec.max_episode_steps / spec.repeat)
-    bootstraps = is_short(limit, config.gamma)
+    bootstraps = is_short(limit, probe.agent.gamma)
     obs, action, plain, soft = [], [], [], []
     have = number = 0
     while have < pairs:
@@ -179,10 +179,10 @@ def measure(probe: Probe, state: Any, env: gymnasium.Env, *, root: np.ndarray, s
         if bootstraps and not episode.terminated:
             last, bonus = probe.act(probe.acting(state), root, (step, number, len(episode.reward)), episode.last_obs)
             value = float(np.min(probe.q(state, episode.last_obs[None], last[None])))
-        count = kept(len(episode.reward), limit, config.gamma)
+        count = kept(len(episode.reward), limit, probe.agent.gamma)
         reward = config.reward_scale * episode.reward
-        plain.append(discounted_returns(reward, config.gamma, bootstrap=value)[:count])
-        soft.append(discounted_returns(reward, config.gamma, episode.bonus, value + bonus)[:count])
+        plain.append(discounted_returns(reward, probe.agent.gamma, bootstrap=value)[:count])
+        soft.append(discounted_returns(reward, probe.agent.gamma, episode.bonus, value + bonus)[:count])
         obs.append(episode.obs[:count])
         action.append(episode.action[:count])
         have, number = have + count, number + 1

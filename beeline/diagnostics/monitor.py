@@ -66,7 +66,7 @@ class Diagnoser:
         """The buffer's actions against the policy's own: Δ's proxy, the share that is better, V − Q, and λ."""
         probe, effort = self.probe, self.effort
         config = probe.agent.config
-        drawn = replay.sample(self.seed, step, 1, effort.states, gamma=config.gamma, stream="diagnose/buffer")
+        drawn = replay.sample(self.seed, step, 1, effort.states, gamma=self.probe.agent.gamma, stream="diagnose/buffer")
         obs, action = drawn.obs[0], drawn.action[0]
         own, _ = probe.draw(state, self._root, step, obs)
         q_buffer, q_own = (np.min(probe.q(state, obs, each), axis=0).astype(np.float64) for each in (action, own))
@@ -82,7 +82,7 @@ class Diagnoser:
         if probe.has_blend:
             batches = replay.sample(
                 self.seed, step * effort.batches, effort.batches, config.batch_size,
-                gamma=config.gamma, n_step=config.n_step, stream="diagnose/lambda",
+                gamma=self.probe.agent.gamma, n_step=config.n_step, stream="diagnose/lambda",
             )  # fmt: skip
             lam = probe.lam(state, batches, self._root, step)
             row |= {f"diag/lambda_p{each}": float(np.percentile(lam, each)) for each in QUANTILES}
@@ -95,7 +95,7 @@ class Diagnoser:
         """The fitted estimate of Δ from `rows` transitions of the buffer at most; takes minutes with a full budget."""
         config = self.probe.agent.config
         count = min(len(replay), rows)
-        drawn = replay.sample(self.seed, step, 1, count, gamma=config.gamma, stream="diagnose/fit")
+        drawn = replay.sample(self.seed, step, 1, count, gamma=self.probe.agent.gamma, stream="diagnose/fit")
         obs, following = (np.asarray(self.probe.agent.seen(state, each[0])) for each in (drawn.obs, drawn.next_obs))
         data = delta.Transitions(obs, drawn.action[0], config.reward_scale * drawn.reward[0], drawn.discount[0], following)
         actor, _, objective = self.probe.acting(state)
