@@ -33,10 +33,10 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or ln (LayerNorm-ReLU)", choices=BODIES)
+    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, ELU) or ln (LayerNorm-ReLU)", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
     policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
-    initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch (its default) or orthogonal", choices=INITIALISERS)
+    initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
     gamma: float | str = option(
         0.99, "discount per decision; auto: 1 − 5/T within [.95, .995] for episodes of T decisions", low=0.0, high=1.0,

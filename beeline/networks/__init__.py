@@ -15,6 +15,6 @@ def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
 
 
 __all__ = [
-    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Ln", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "adam",
-    "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
+    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Ln", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics",
+    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
 ]  # fmt: skip
