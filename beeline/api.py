@@ -22,6 +22,7 @@ from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, load_policy
 from beeline.run.record import read_metrics
+from beeline.run.sinks import reason, tell
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
@@ -144,33 +145,39 @@ def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = trainer.recorder
-    step = trainer.progress.step
-    view = None
+    progress, view, good = trainer.progress, None, False
+
+    def leave(state: str, reason: str) -> None:
+        with contextlib.suppress(BeelineError, OSError):  # not even in place: then the error itself must tell
+            recorder.status(state, trainer.progress.step, reason)
+
     try:
-        with graceful_stop(trainer) as caught:
-            recorder.status("running", step)
-            recorder.open(step + 1 if trainer.progress.rows else 0)  # the row of a checkpoint's own step is before it
+        with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
+            recorder.status("running", progress.step)
+            recorder.open(progress.step + 1 if progress.rows else 0)  # the row of a checkpoint's own step is before it
             view = display(trainer, plan) if display else None
             done = trainer.run(plan.train.steps)
-            step = trainer.progress.step
             if caught and not done:
-                recorder.status("stopped", step, signal.Signals(caught[0]).name)
-                raise Stopped(caught[0], folder.path, step)
+                leave("stopped", signal.Signals(caught[0]).name)
+                raise Stopped(caught[0], folder.path, trainer.progress.step)
             if done:
                 trainer.finish()
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
-        recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
+        recorder.status("finished" if done else "stopped", trainer.progress.step, "" if done else "a callback ended the training")
+        good = True
+    except Stopped:
+        raise
+    except KeyboardInterrupt:
+        leave("stopped", "Ctrl-C twice: no checkpoint")
+        raise
     except Exception as error:
-        reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(BeelineError, OSError):  # a full disk cannot take the status either; the error itself tells
-            recorder.status("failed", trainer.progress.step, reason)
+        leave("failed", str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}")
         raise
     finally:
         if view is not None:
             view.close()
-        with contextlib.suppress(OSError):
-            recorder.close()
+        recorder.close(good)
     return Run(folder.path)
 
 
@@ -181,7 +188,7 @@ def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
     try:
         film(trainer.act, plan.env, plan.train.repeat, video, plan.train.seed)
     except Exception as error:  # whatever a renderer may do, the training has succeeded
-        print(f"the video could not be made: {error}")
+        tell(f"the video could not be made: {reason(error)}")
 
 
 def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
@@ -195,6 +202,7 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
         if backend is None:
             print(message)
             return message
+        files.own_folder(path.parent)
         filmed = envs.make(env, repeat=repeat or 1, render=True)
         try:
             video.record_episode(filmed, act, path, seed)

@@ -15,7 +15,8 @@ from beeline.options import TrainConfig
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 from beeline.run.policy import read_arrays
-from beeline.run.record import Recorder, import_wandb
+from beeline.run.record import Recorder
+from beeline.run.sinks import import_wandb
 
 if TYPE_CHECKING:
     import gymnasium

@@ -1,22 +1,23 @@
-"""The record of a run: the metrics table, TensorBoard events, Weights & Biases, and the learning curve."""
+"""The record of a run: the metrics table, the status, and the sinks that its rows go to beside them."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from beeline import files
-from beeline.errors import CheckpointError, MissingExtraError
+from beeline.errors import CheckpointError, RunFolderError
+from beeline.run.sinks import Curve, Sink, Sinks, TensorBoard, WeightsAndBiases
 
 LOOP_COLUMNS = (
     "step", "episodes", "updates", "train/return", "train/length", "train/success",
     "eval/return", "eval/return_std", "eval/length", "eval/success", "eval/success_any",
 )  # fmt: skip
+STATUS_BYTES = 4096  # of status.json at least, so that the end of a run can be told in place on a full disk
 TIME_COLUMNS = ("time/wall", "time/steps_per_second")
 
 
@@ -57,6 +58,10 @@ class MetricsTable:
             os.fsync(file.fileno())
             return file.tell()
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows that are in the file."""
+        return read_metrics(self.path)
+
     def cut(self, size: int) -> None:
         """Drop everything after `size` bytes."""
         have = self.path.stat().st_size if self.path.exists() else 0
@@ -84,58 +89,39 @@ class Recorder:
         self.columns = [*LOOP_COLUMNS, *metric_names, *TIME_COLUMNS]
         self.rows: list[dict[str, Any]] = []
         self.table = MetricsTable(folder / "metrics.csv", self.columns) if folder else None
-        self._use_tensorboard = tensorboard and folder is not None
-        self._use_wandb = wandb and folder is not None
-        self._config = dict(config)
-        self._events: Any = None
-        self._wandb: Any = None
+        chosen: list[Sink] = []
+        if folder and tensorboard:
+            chosen.append(TensorBoard(folder / "tensorboard"))
+        if folder and wandb:
+            chosen.append(WeightsAndBiases(folder, config))
+        if self.table:
+            chosen.append(Curve(self.table.path.parent, self.table.rows))
+        self.sinks = Sinks(chosen)
 
     def open(self, step: int) -> None:
-        """Begin to write rows from `step` on; events that an interrupted run wrote there are marked as void."""
-        if self._use_tensorboard and self.folder:
-            from tensorboardX import SummaryWriter
-
-            # A file is named by the second: without a suffix, a run resumed within it would write over its own events.
-            own = f".{step}.{os.getpid()}"
-            folder = str(self.folder / "tensorboard")
-            self._events = SummaryWriter(folder, purge_step=step, flush_secs=30, filename_suffix=own)
-        if self._use_wandb and self.folder:
-            mode: Any = os.environ.get("WANDB_MODE", "offline")
-            self._wandb = import_wandb().init(
-                project="beeline", dir=str(self.folder), mode=mode, config=self._config, name=self.folder.name, resume="allow",
-                id=self._wandb_id(),
-            )  # fmt: skip
-
-    def _wandb_id(self) -> str:
-        """One id per run folder, so that a resumed run goes on in the same place."""
-        assert self.folder is not None
-        path = self.folder / "wandb-id"
-        if not path.exists():
-            files.write_atomic(path, secrets.token_hex(4).encode())
-        return path.read_text()
+        """Begin to write rows from `step` on."""
+        self.sinks.open(step)
 
     def write(self, row: dict[str, Any]) -> None:
         """Record one row."""
         self.rows.append(row)
         if self.table:
             self.table.append(row)
-        numbers = {name: float(value) for name, value in row.items() if name != "step" and value is not None}
-        if self._events:
-            for name, value in numbers.items():
-                self._events.add_scalar(name, value, row["step"])
-        if self._wandb:
-            self._wandb.log(numbers, step=row["step"])
+        self.sinks.write(row)
 
     def status(self, state: str, step: int, reason: str = "") -> None:
         """Say in the run folder how the run stands."""
-        if self.folder:
-            text = json.dumps({"state": state, "step": step, "reason": reason, "pid": os.getpid()}, indent=1)
-            files.write_atomic(self.folder / "status.json", text.encode())
+        if not self.folder:
+            return
+        path, told = self.folder / "status.json", {"state": state, "step": step, "reason": reason, "pid": os.getpid()}
+        try:
+            files.write_atomic(path, json.dumps(told, indent=1).encode().ljust(STATUS_BYTES))
+        except RunFolderError:  # the file has room of its own, which a full disk cannot take
+            short = " ".join(reason.split()).encode("ascii", "replace").decode()[: STATUS_BYTES // 3]
+            files.overwrite(path, json.dumps(told | {"reason": short}, indent=1).encode())
 
     def sync(self) -> int:
-        """Make the table durable and hand the events on; return the table's length."""
-        if self._events:
-            self._events.flush()
+        """Make the table durable; return its length."""
         return self.table.sync() if self.table else 0
 
     def cut(self, size: int) -> None:
@@ -148,61 +134,7 @@ class Recorder:
         if self.table:
             self.table.cut(len(self.table.header))
 
-    def close(self) -> None:
-        """Close the writers and draw the learning curve."""
-        if self._events:
-            self._events.close()
-            self._events = None
-        if self._wandb:
-            self._wandb.finish()
-            self._wandb = None
-        if self.folder and self.table:
-            draw_curve(read_metrics(self.table.path), self.folder / "curve.png", self.folder.name)
+    def close(self, good: bool = True) -> None:
+        """Close the sinks and draw the learning curve; after a run that did not end well nothing is waited for."""
+        self.sinks.close(good)
 
-
-def import_wandb() -> Any:
-    """The wandb module, or the error that says how to install it."""
-    try:
-        import wandb
-    except ImportError:
-        raise MissingExtraError("logging to Weights & Biases", "wandb") from None
-    return wandb
-
-
-def draw_curve(rows: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """Return (and success, where there is one) over environment steps."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    evaluations = [row for row in rows if row.get("eval/return") is not None]
-    if not evaluations:
-        return
-    has_success = any(row.get("eval/success") is not None for row in evaluations)
-    figure = Figure(figsize=(7.0, 3.6 if not has_success else 5.6), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2 if has_success else 1, 1, sharex=True, squeeze=False)[:, 0]
-    steps = [row["step"] for row in evaluations]
-    mean = [row["eval/return"] for row in evaluations]
-    spread = [row.get("eval/return_std") or 0.0 for row in evaluations]
-    training = [(row["step"], row["train/return"]) for row in rows if row.get("train/return") is not None]
-    ax = axes[0]
-    if training:
-        ax.plot(*zip(*training), color="#999999", lw=0.8, alpha=0.7, label="training episodes")
-    ax.fill_between(steps, [m - s for m, s in zip(mean, spread)], [m + s for m, s in zip(mean, spread)],
-                    color="#0072B2", alpha=0.18, lw=0)  # fmt: skip
-    ax.plot(steps, mean, color="#0072B2", lw=1.8, marker="o", ms=3, label="evaluation, mean ± std over episodes")
-    ax.set_ylabel("return")
-    ax.set_title(title, loc="left", fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
-    if has_success:
-        axes[1].plot(steps, [row.get("eval/success") for row in evaluations], color="#D55E00", lw=1.8, marker="o", ms=3)
-        axes[1].set_ylim(-0.02, 1.02)
-        axes[1].set_ylabel("success")
-    axes[-1].set_xlabel("environment steps")
-    axes[-1].xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:g}k" if x else "0")
-    for each in axes:
-        each.spines[["top", "right"]].set_visible(False)
-        each.grid(alpha=0.25, lw=0.5)
-    temporary = path.with_name(".curve.tmp.png")
-    figure.savefig(temporary)
-    temporary.replace(path)

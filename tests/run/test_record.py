@@ -15,8 +15,9 @@ from whole_runs import small
 
 import beeline
 from beeline import files
-from beeline.errors import CheckpointError
-from beeline.run.record import MetricsTable, Recorder, draw_curve, read_metrics
+from beeline.errors import CheckpointError, RunFolderError
+from beeline.run.record import MetricsTable, Recorder, read_metrics
+from beeline.run.sinks import TensorBoard, draw_curve
 
 WALK = "toys:Walk-v0"
 
@@ -107,11 +108,10 @@ def test_events_of_a_resumed_run_are_those_of_the_table(tmp_path: Path) -> None:
             return event.step != 70
 
     run = beeline.train("sac", WALK, out=tmp_path / "run", callbacks=[Stop()], **small("sac", tensorboard=True))
-    recorder = Recorder(run.path, [], tensorboard=True, wandb=False, config={})
-    recorder.open(71)
-    assert recorder._events
-    recorder._events.add_scalar("q/mean", 9.0, 80)  # what a killed run wrote after its last checkpoint
-    recorder._events.close()
+    killed = TensorBoard(run.path / "tensorboard")
+    killed.open(71)
+    killed.write({"step": 80, "q/mean": 9.0})  # what a killed run wrote after its last checkpoint
+    killed.close(False)
     beeline.resume(run.path)
     expected = [(int(row["step"]), pytest.approx(row["q/mean"])) for row in run.metrics if row["q/mean"] is not None]
     assert scalars(run.path)["q/mean"] == expected
@@ -151,7 +151,7 @@ def test_a_full_disk_does_not_hide_its_own_message(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         MetricsTable(tmp_path / "metrics.csv", ["step"])
         patch.setattr(files, "fault", full)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(RunFolderError, match=r"cannot write .*metrics\.csv: Input/output error"):
             MetricsTable(tmp_path / "metrics.csv", ["step"]).append({"step": 1})
 
 
