@@ -21,7 +21,7 @@ from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, load_policy
-from beeline.run.record import read_metrics
+from beeline.run.record import MetricsTable, parse_metrics, read_metrics
 from beeline.run.sinks import reason, tell
 from beeline.stopping import Stopped, graceful_stop
 
@@ -93,6 +93,7 @@ def train(
         folder = RunFolder.create(path, plan)
         try:
             attach(trainer, plan, path)
+            trainer.recorder.restart()
             return _drive(trainer, plan, folder, display)
         finally:
             folder.unlock()
@@ -117,7 +118,6 @@ def resume(
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
             plan = dataclasses.replace(plan, train=dataclasses.replace(plan.train, steps=steps))
-            folder.rewrite(plan)
         threads = runtime.configure(plan.train.threads, plan.train.device)
         if threads != plan.train.threads:
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
@@ -126,20 +126,38 @@ def resume(
         task = task_of(plan, env)
         with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
-            _restore(trainer, plan, folder.path, report)
+            _restore(trainer, plan, folder, report)
+            if steps is not None:
+                folder.rewrite(plan)
             return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
 
 
-def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
+def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report) -> None:
     assert trainer.store is not None
     if not trainer.store.steps():
+        if traces := folder.traces():
+            raise CheckpointError(
+                f"{folder.path} has no checkpoint to go on from, but it holds a run that had begun: {', '.join(traces)}. "
+                f"It is left as it is. {_instead(plan, folder)}"
+            )
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
         trainer.recorder.restart()
         take_initial_policy(trainer, plan)
         return
-    take_checkpoint(trainer, trainer.store.load(report), plan, path, report)
+    try:
+        checkpoint = trainer.store.load(report, usable=trainer.recorder.usable)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
+    take_checkpoint(trainer, checkpoint, plan, folder.path, report)
+
+
+def _instead(plan: Plan, folder: RunFolder) -> str:
+    """What can be done with a run that cannot go on."""
+    policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
+    use = f"Evaluate or film its policy (beeline eval {folder.path} --video), or train" if policies else "Train"
+    return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
 
 
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
@@ -162,6 +180,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
                 raise Stopped(caught[0], folder.path, trainer.progress.step)
             if done:
                 trainer.finish()
+                recorder.finish()
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
         recorder.status("finished" if done else "stopped", trainer.progress.step, "" if done else "a callback ended the training")
@@ -354,12 +373,11 @@ def load(
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
     model._set_up(plan, task_of(plan, env), eval_env, callbacks)
-    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
+    table = MetricsTable(path / "metrics.csv", model.trainer.recorder.columns)
+    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=table.recover)
     take_checkpoint(model.trainer, checkpoint, plan, path, report)
-    if (path / "metrics.csv").is_file():
-        model.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
-    else:
-        model.trainer.recorder.rows = checkpoint.meta.get("rows", [])
+    if "rows" not in checkpoint.meta:
+        model.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
     return model
 
 

@@ -329,10 +329,8 @@ class Trainer:
             "spaces": self._spaces(),
             "progress": dataclasses.asdict(self.progress),
             "collector": self.collector.state(),
-            "metrics_bytes": self.recorder.sync() if store is None else 0,
         }
-        if store is not None:
-            meta["rows"] = self.recorder.rows
+        meta |= {"rows": self.recorder.rows} if store is not None else {"table": self.recorder.sync()}
         target.save(self.progress.step, arrays, meta, self.replay)
         if store is None:
             self._write_policy("policy.npz", self.agent.policy(self.state), self.progress.step, None)
@@ -353,7 +351,7 @@ class Trainer:
         self.metrics = {name[len("metrics['") : -len("']")]: arrays[name] for name in names}
         self.best_policy = {name[len("best") :]: array for name, array in arrays.items() if name.startswith("best[")}
         self.progress = Progress(**meta["progress"])
-        self.recorder.cut(meta["metrics_bytes"])
+        self.recorder.restore(meta, checkpoint.step, report)
         if self.best_policy:
             self._write_policy("policy-best.npz", self.best_policy, self.progress.best_step, self.progress.best_return)
         self.collector.restore(meta["collector"], report)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from beeline import files, runtime
-from beeline.errors import ConfigError, RunFolderError, UnknownNameError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError, UnreadableError
 from beeline.run.plan import Plan
 
 
@@ -109,6 +109,24 @@ class RunFolder:
     def rewrite(self, plan: Plan) -> None:
         """Store a changed plan (more steps); everything else stays as it was at creation."""
         files.write_atomic(self.path / "config.json", json.dumps(self.config() | plan.to_dict(), indent=1).encode())
+
+    def traces(self) -> list[str]:
+        """What says that a run had begun here, whatever became of its checkpoints."""
+        found = []
+        status = files.read_json(self.path / "status.json")
+        step = status.get("step")
+        if status.get("state") == "finished" or (isinstance(step, int | float) and step > 0):
+            found.append(f"status.json says {status.get('state')} at step {step}")
+        try:
+            rows = files.read_regular(self.path / "metrics.csv").count(b"\n") - 1
+            found += [f"metrics.csv has {rows} rows"] if rows > 0 else []
+        except FileNotFoundError:
+            pass
+        except UnreadableError as error:
+            found.append(str(error).rstrip("."))
+        found += [f"there is {name}" for name in ("policy.npz", "policy-best.npz") if os.path.lexists(self.path / name)]
+        segments = len(list((self.path / "replay").glob("segment-*.npz")))
+        return found + ([f"replay/ has {segments} segments"] if segments else [])
 
     def lock(self) -> None:
         """Become the one writer; the lock ends with the process, however it ends."""
