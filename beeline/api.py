@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,6 +24,7 @@ from beeline.run.plan import Plan
 from beeline.run.policy import Policy, load_policy
 from beeline.run.record import MetricsTable, parse_metrics, read_metrics
 from beeline.run.sinks import reason, tell
+from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
@@ -89,6 +91,7 @@ def train(
     RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+        check_length(trainer, plan)
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
@@ -108,8 +111,12 @@ def resume(
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
+    accept_config: bool = False,
 ) -> Run:
-    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all."""
+    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all.
+
+    An option in config.json that is not as the checkpoint says is refused, or taken and written down with `accept_config`.
+    """
     folder = RunFolder.open(Path(path))
     folder.lock()
     try:
@@ -126,15 +133,17 @@ def resume(
         task = task_of(plan, env)
         with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
-            _restore(trainer, plan, folder, report)
-            if steps is not None:
-                folder.rewrite(plan)
+            check_length(trainer, plan)
+            accepted = _restore(trainer, plan, folder, report, accept_config)
+            if steps is not None or accepted or folder.config().get("seed") != plan.train.seed:
+                folder.rewrite(plan, accepted)
             return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
 
 
-def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report) -> None:
+def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, accept: bool) -> list[dict[str, Any]]:
+    """Bring a trainer to where its run was; return the changes of options that were accepted for it."""
     assert trainer.store is not None
     if not trainer.store.steps():
         if traces := folder.traces():
@@ -145,12 +154,20 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report) ->
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
         trainer.recorder.restart()
         take_initial_policy(trainer, plan)
-        return
+        return []
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        trainer.recorder.usable(meta)
+
     try:
-        checkpoint = trainer.store.load(report, usable=trainer.recorder.usable)
+        checkpoint = trainer.store.load(report, usable=usable)
     except CheckpointError as error:
         raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
-    take_checkpoint(trainer, checkpoint, plan, folder.path, report)
+    planned = checkpoint.meta.get("plan", {}).get("steps", plan.train.steps)
+    if planned != folder.plan().train.steps:
+        report(f"config.json says steps = {folder.plan().train.steps}; when the checkpoint was made it was {planned}.")
+    return take_checkpoint(trainer, checkpoint, plan, folder.path, report, folder.config().get("accepted"), accept)
 
 
 def _instead(plan: Plan, folder: RunFolder) -> str:
@@ -256,6 +273,7 @@ class Model:
         self.plan = plan
         self.trainer = build(plan, env, eval_env, callbacks)
         self._calls = 0
+        self._accepted: list[Any] = []
 
     @property
     def step(self) -> int:
@@ -321,16 +339,15 @@ class Model:
                 raise RunFolderError(f"{folder} is not a folder: a model is saved into one.") from None
         if not self.trainer.ready:
             self.trainer.begin()
-        files.write_atomic(folder / "config.json", _config_text(self.plan))
+        files.write_atomic(folder / "config.json", _config_text(self.plan, self._accepted))
         self.trainer.save(CheckpointStore(folder, keep=1))
         self.policy.save(folder / "policy.npz")
         return folder
 
 
-def _config_text(plan: Plan) -> bytes:
-    import json
-
-    return json.dumps(plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}, indent=1).encode()
+def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
+    config = plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}
+    return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
 
 
 class SAC(Model):
@@ -361,21 +378,37 @@ MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3,
 
 
 def load(
-    path: str | Path, env: Any = None, eval_env: Any = None, callbacks: Sequence[Callback] = (), report: Report = _quiet
+    path: str | Path,
+    env: Any = None,
+    eval_env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
+    accept_config: bool = False,
 ) -> Any:
-    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file."""
+    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file.
+
+    As in `resume`, an option that has changed since the checkpoint is refused unless `accept_config` says that it is meant.
+    """
     path = Path(path)
     if path.is_file():
         return load_policy(path)
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
-    plan = RunFolder.open(path).plan()
+    folder = RunFolder.open(path)
+    plan = folder.plan()
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
     model._set_up(plan, task_of(plan, env), eval_env, callbacks)
     table = MetricsTable(path / "metrics.csv", model.trainer.recorder.columns)
-    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=table.recover)
-    take_checkpoint(model.trainer, checkpoint, plan, path, report)
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        table.recover(meta)
+
+    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=usable)
+    known = folder.config().get("accepted")
+    new = take_checkpoint(model.trainer, checkpoint, plan, path, report, known, accept_config)
+    model._accepted = [*(known if isinstance(known, list) else []), *new]
     if "rows" not in checkpoint.meta:
         model.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
     return model

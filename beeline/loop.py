@@ -119,6 +119,7 @@ class Trainer:
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self.diagnoser: Diagnoser | None = None
+        self.description: dict[str, Any] = {}  # of the plan, which a checkpoint vouches for
         self._clock = (time.perf_counter(), 0)
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
@@ -326,6 +327,7 @@ class Trainer:
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
         meta: dict[str, Any] = {
             "identity": self.identity,
+            "plan": self.description,
             "spaces": self._spaces(),
             "progress": dataclasses.asdict(self.progress),
             "collector": self.collector.state(),
@@ -343,8 +345,13 @@ class Trainer:
             raise CheckpointError(
                 f"the checkpoint is of an environment with {_describe(meta['spaces'])}, this one has {_describe(self._spaces())}."
             )
-        self.replay = checkpoint.restore_replay()
-        self.collector.replay = self.replay
+        replay = checkpoint.restore_replay()
+        lanes = len(self.collector.envs)
+        if (replay.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
+            raise CheckpointError(f"it is of {replay.lanes} environments side by side, and num_envs is {lanes}.")
+        if replay.capacity != self.replay.capacity:
+            raise CheckpointError(f"its replay has {replay.capacity} rows, and replay_capacity is {self.replay.capacity}.")
+        self.replay = self.collector.replay = replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
         self.actor_state = trees.from_arrays(self.actor_state, arrays, "actor_state")
         names = [name for name in arrays if name.startswith("metrics[")]

@@ -134,13 +134,16 @@ def resume(arguments: Sequence[str]) -> int:
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", type=Path, help="run folder")
         parser.add_argument("--steps", type=_whole, help="environment steps in all: extends the run")
+        accepting = "go on with options that were changed in config.json; the change is written down there"
+        parser.add_argument("--accept-config", action="store_true", help=accepting)
         parser.add_argument("--quiet", action="store_true", help="no progress display")
 
     given = _parse("resume", arguments, fill)
     from beeline import api
     from beeline.display import make_display
 
-    run = api.resume(given.run, steps=given.steps, report=_note, display=None if given.quiet else make_display)
+    display = None if given.quiet else make_display
+    run = api.resume(given.run, steps=given.steps, report=_note, display=display, accept_config=given.accept_config)
     _say_result(run)
     return 0
 

@@ -16,7 +16,8 @@ from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 from beeline.run.policy import read_arrays
 from beeline.run.record import Recorder
-from beeline.run.sinks import import_wandb
+from beeline.run.sinks import import_wandb, reason, tell
+from beeline.run.vouched import description, settle
 
 if TYPE_CHECKING:
     import gymnasium
@@ -76,6 +77,7 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
     trainer = Trainer(agent, lanes, evaluation, plan.train, recorder, None, plan.identity, callbacks)
     trainer.diagnoser = diagnoser
+    trainer.description = description(plan)
     return trainer
 
 
@@ -118,13 +120,16 @@ def closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
     try:
         yield trainer
     finally:
-        if not is_instance(env):
-            for lane in trainer.collector.envs:
-                lane.close()
+        made = [] if is_instance(env) else list(trainer.collector.envs)
         if trainer.eval_env is not None and not is_instance(eval_env):
-            trainer.eval_env.close()
+            made.append(trainer.eval_env)
         if trainer.diagnoser is not None:
-            trainer.diagnoser.env.close()
+            made.append(trainer.diagnoser.env)
+        for each in made:
+            try:
+                each.close()
+            except Exception as error:  # the run is over, and what it was is on the disk
+                tell(f"an environment could not be closed: {reason(error)}")
 
 
 def task_of(plan: Plan, env: Any) -> Any:
@@ -138,8 +143,16 @@ def task_of(plan: Plan, env: Any) -> Any:
     return plan.env
 
 
-def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:
-    """Restore a checkpoint, if it is one of this algorithm and environment."""
+def take_checkpoint(
+    trainer: Trainer,
+    checkpoint: Checkpoint,
+    plan: Plan,
+    path: Path,
+    report: Callable[[str], None],
+    accepted: Any = None,
+    accept: bool = False,
+) -> list[dict[str, Any]]:
+    """Restore a checkpoint, if it is one of this plan; return what has changed in it and is accepted now."""
     found, wanted = checkpoint.meta.get("identity"), plan.identity
     if found != wanted:
         theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
@@ -147,6 +160,8 @@ def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: 
             f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
         )
     try:
+        new = settle(checkpoint, plan, accepted, accept, report)
         trainer.restore(checkpoint, report)
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error
+    return new

@@ -176,7 +176,7 @@ class MetricsTable:
             found = len(parse_metrics(content))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"its rows of the record are lost ({error})") from None
-        if len(content) != size or found != rows:
+        if len(content) != size or found != rows or not content.endswith(b"\n"):
             raise CheckpointError(f"its rows of the record are lost (metrics.csv has {found} of {rows} in {len(content)} bytes)")
         return content
 

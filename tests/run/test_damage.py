@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import Walk
 from whole_runs import same_run, small
 
 import beeline
-from beeline.errors import BeelineError, CheckpointError, RunFolderError
+from beeline.errors import BeelineError, CheckpointError, ConfigError, RunFolderError
 
 WALK = "toys:Walk-v0"
 
@@ -256,3 +257,233 @@ def test_no_pipe_is_waited_for(name: str, run: Path, whole: Path) -> None:
     else:
         resumed(run)
         same_run(whole, run)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    config = json.loads((path / "config.json").read_text())
+    change(config)
+    (path / "config.json").write_text(json.dumps(config))
+
+
+OPTIONS: dict[str, Any] = {
+    "agent.gamma": 0.9, "agent.alpha_lr": 3.0003, "agent.batch_size": 9, "agent.n_step": 2, "agent.normalize_obs": True,
+    "agent.hidden": [8, 9], "train.seed": 1, "train.num_envs": 2, "train.repeat": 2, "train.eval_every": 40,
+    "train.eval_episodes": 2, "train.log_every": 10, "train.diagnose": 50, "train.replay_capacity": 9_000, "train.threads": 3,
+    "train.device": "gpu", "init_from": "/a/policy.npz", "preset": "paper",
+}  # fmt: skip
+
+
+def set_option(config: Any, name: str, value: Any) -> Any:
+    *above, last = name.split(".")
+    for key in above:
+        config = config[key]
+    before, config[last] = config[last], value
+    return before
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_changed_option_is_refused_by_name_with_both_values(name: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beeline.runtime.configure", lambda threads, device: 1)
+    before = set_option(json.loads((run / "config.json").read_text()), name, None)
+    edit(run, lambda config: set_option(config, name, OPTIONS[name]))
+    files = contents(run)
+    told = f"{name.split('.')[-1]} was {json.dumps(before)} and is {json.dumps(OPTIONS[name])}. Put back what was"
+    for act in (resumed, beeline.load):
+        with pytest.raises(CheckpointError) as caught, pytest.MonkeyPatch.context() as quiet:
+            quiet.setattr("warnings.warn", lambda *args, **more: None)
+            act(run)  # type: ignore[operator]
+        assert told in str(caught.value) and "--accept-config" in str(caught.value)
+    assert contents(run) == files
+
+
+def test_every_option_is_either_covered_or_decides_nothing() -> None:
+    from beeline.options import TrainConfig
+    from beeline.run.plan import Plan
+    from beeline.run.vouched import FREE, decisive
+
+    covered = decisive(Plan.make("sac", WALK, "light", {}))
+    assert set(TrainConfig.names()) - set(covered) == set(FREE)
+    assert {"algo", "env", "preset", "init_from", "seed", "repeat", "gamma", "hidden"} <= set(covered)
+
+
+def test_options_that_decide_nothing_may_change(run: Path, whole: Path) -> None:
+    free = {"checkpoint_every": 11, "keep_checkpoints": 1, "tensorboard": True}
+    edit(run, lambda config: config["train"].update(free))
+    assert resumed(run) == []
+    same_run(whole, run)
+
+
+def test_a_changed_option_can_be_accepted_and_is_written_down(run: Path, stopped: Path) -> None:
+    edit(run, lambda config: set_option(config, "agent.gamma", 0.9))
+    [said] = resumed(run, accept_config=True)
+    assert said == "accepted at step 70: gamma was 0.99 and is 0.9."
+    entry = {"step": 70, "option": "gamma", "from": 0.99, "to": 0.9}
+    assert beeline.Run(run).config["accepted"] == [entry] and beeline.Run(run).config["agent"]["gamma"] == 0.9
+    assert resumed(run, steps=130) == []
+    for newer in run.glob("checkpoints/step-*"):  # where only a checkpoint from before the change is left, it holds on
+        shutil.rmtree(newer)
+    shutil.rmtree(run / "replay")
+    for name in ("checkpoints", "replay"):
+        shutil.copytree(stopped / name, run / name, dirs_exist_ok=True)
+    assert all("accepted" not in line for line in resumed(run))
+    edit(run, lambda config: set_option(config, "agent.gamma", 0.8))
+    with pytest.raises(CheckpointError, match=r"gamma was 0\.9 and is 0\.8"):
+        resumed(run)
+    model = beeline.load(run, report=lambda message: None, accept_config=True)
+    model.save(run.parent / "model")
+    last = beeline.Run(run.parent / "model").config["accepted"]
+    assert [each["to"] for each in last] == [0.9, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("train.num_envs", 2, "of 1 environments side by side, and num_envs is 2"), ("agent.hidden", [8, 9], "other networks"),
+     ("train.replay_capacity", 9_000, "its replay has 10000 rows, and replay_capacity is 9000")],
+)  # fmt: skip
+def test_what_cannot_be_accepted_says_so(name: str, value: Any, message: str, run: Path) -> None:
+    edit(run, lambda config: set_option(config, name, value))
+    with pytest.raises(CheckpointError, match=message):
+        resumed(run, accept_config=True)
+
+
+def test_saved_statistics_are_not_left_behind(tmp_path: Path) -> None:
+    run = beeline.train("sac", WALK, out=tmp_path / "run", callbacks=[Stop(70)], **small("sac", normalize_obs=True)).path
+    edit(run, lambda config: set_option(config, "agent.normalize_obs", False))
+    with pytest.raises(CheckpointError, match=r"an array .agent\.normaliser.* that has no place here"):
+        resumed(run, accept_config=True)
+
+
+def test_the_version_is_in_the_record(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert beeline.Run(run).config["versions"]["beeline"] == beeline.__version__
+    monkeypatch.setattr("beeline.__version__", "9.9")
+    assert any("this is Beeline 9.9, the checkpoint was made with" in line for line in resumed(run))
+
+
+def rewrite_meta(run: Path, change: Callable[[Any], object]) -> None:
+    """Change the description in every manifest, with a right SHA-256."""
+    from beeline.run.checkpoint import _render
+
+    for path in run.glob("checkpoints/step-*/manifest.json"):
+        content = json.loads(path.read_text())["content"]
+        change(content["meta"])
+        path.write_bytes(_render(content))
+
+
+def test_checkpoints_without_a_plan_go_on_with_a_note(run: Path, whole: Path) -> None:
+    def older(meta: Any) -> None:
+        meta["metrics_bytes"] = meta.pop("table")["bytes"]
+        del meta["plan"]
+
+    rewrite_meta(run, older)
+    [said] = resumed(run)
+    assert "whether config.json has changed since is not known" in said
+    same_run(whole, run)
+
+
+def test_lost_rows_of_an_older_checkpoint_are_noticed(run: Path) -> None:
+    rewrite_meta(run, lambda meta: meta.update(metrics_bytes=meta.pop("table")["bytes"]))
+    lose(run / "metrics.csv", 400)
+    with pytest.raises(CheckpointError, match="its rows of the record are lost"):
+        resumed(run)
+
+
+METAS: dict[str, Callable[[Any], object]] = {
+    "no spaces": lambda meta: meta.pop("spaces"),
+    "odd spaces": lambda meta: meta["spaces"].update(action_low=3),
+    "no actions": lambda meta: meta["spaces"].update(action_low=[], action_high=[]),
+    "no progress": lambda meta: meta.pop("progress"),
+    "odd progress": lambda meta: meta.update(progress=[1]),
+    "unknown progress": lambda meta: meta["progress"].update(more=1),
+    "text in progress": lambda meta: meta["progress"].update(step="70"),
+    "decisions beyond their counter": lambda meta: meta["progress"].update(decisions=2**31),
+    "no collector": lambda meta: meta.pop("collector"),
+    "no lanes": lambda meta: meta["collector"].update(lanes=[]),
+    "odd lane": lambda meta: meta["collector"].update(lanes=[{"episode": None}]),
+    "too many lanes": lambda meta: meta["collector"].update(lanes=meta["collector"]["lanes"] * 2),
+    "odd episodes": lambda meta: meta["collector"].update(finished=[{"ret": 1.0}]),
+    "no table": lambda meta: meta.pop("table"),
+    "odd table": lambda meta: meta.update(table={"bytes": "x", "sha256": 3}),
+    "nothing of a table": lambda meta: meta.update(table=None),
+    "odd rows": lambda meta: meta.update(rows=[{"step": "x"}]),
+    "odd plan": lambda meta: meta.update(plan=[]),
+    "odd identity": lambda meta: meta.update(identity=None),
+}
+
+
+@pytest.mark.parametrize("change", METAS.values(), ids=METAS.keys())
+def test_an_odd_description_is_a_sentence(change: Callable[[Any], object], run: Path) -> None:
+    rewrite_meta(run, change)
+    before = contents(run)
+    for act in (resumed, lambda path: beeline.load(path, report=lambda message: None)):
+        with pytest.raises(CheckpointError):
+            act(run)
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("remark", [{"versions": [1]}, {"accepted": 3}, {"cpu": None}], ids=str)
+def test_odd_remarks_in_the_config_harm_nobody(remark: dict[str, Any], run: Path, whole: Path) -> None:
+    edit(run, lambda config: config.update(remark))
+    resumed(run)
+    same_run(whole, run)
+
+
+def test_a_damaged_seed_on_top_of_the_config_is_mended(run: Path) -> None:
+    edit(run, lambda config: config.update(seed=7))
+    assert resumed(run) == [] and beeline.Run(run).config["seed"] == 0
+
+
+def test_an_error_in_the_config_names_the_file(run: Path) -> None:
+    edit(run, lambda config: set_option(config, "agent.gamma", 7.0))
+    with pytest.raises(BeelineError, match=r"config\.json: gamma = 7\.0 is out of range"):
+        resumed(run)
+
+
+# --- length -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_longer_than_its_counters_is_refused_at_the_start(tmp_path: Path, run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"steps = 2147483648 is too much"):
+        beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=2**31))
+    with pytest.raises(ConfigError, match=r"steps = 1000000000000 is too much: 1,000,000,000,000 decisions with 1 updates"):
+        beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=10**12))
+    with pytest.raises(ConfigError, match=r"is too much: 1,073,741,824 decisions with 2 updates each"):
+        beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=2**30, critic_updates_per_step=2))
+    assert not (tmp_path / "long").exists()
+    with pytest.raises(ConfigError, match="is too much"):
+        resumed(run, steps=10**12)
+
+
+def test_steps_of_more_than_twelve_digits_are_found_again(tmp_path: Path) -> None:
+    import numpy as np
+
+    from beeline.run.checkpoint import CheckpointStore
+
+    store = CheckpointStore(tmp_path, keep=2)
+    for step in (10**12 - 1, 10**12, 10**14):
+        store.save(step, {"a": np.ones(1)}, {})
+    assert store.steps() == [10**12, 10**14] and store.load(print).step == 10**14
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_environment_that_does_not_close_spoils_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = beeline.train("sac", lambda: Walk(fault="raise in close"), out=tmp_path / "run", **small("sac"))
+    assert json.loads((run.path / "status.json").read_text())["state"] == "finished"
+    assert capsys.readouterr().err.count("an environment could not be closed: RuntimeError: the motor is stuck.") == 2
+
+
+def test_a_run_that_is_moved_away_ends_with_a_sentence_and_goes_on_there(tmp_path: Path, whole: Path) -> None:
+    class Move(beeline.Callback):
+        def on_step(self, event: beeline.StepEvent) -> None:
+            if event.step == 75:
+                (tmp_path / "run").rename(tmp_path / "moved")
+
+    with pytest.raises(RunFolderError, match=r"metrics\.csv: No such file.*moved, resume it where it is now"):
+        beeline.train("sac", WALK, out=tmp_path / "run", callbacks=[Move()], **small("sac"))
+    assert not (tmp_path / "run").exists()
+    assert resumed(tmp_path / "moved") == []
+    same_run(whole, tmp_path / "moved")
