@@ -391,7 +391,7 @@ def load(
     """
     path = Path(path)
     if path.is_file():
-        return load_policy(path)
+        return load_policy(path.resolve())  # a link that the user named is meant
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
@@ -419,7 +419,7 @@ def evaluate_run(
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
     path = Path(path)
-    policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    policy = load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
     task = env if env is not None else policy.meta["env"]
     if isinstance(task, str) and task.startswith(("instance:", "factory:")):
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")

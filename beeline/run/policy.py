@@ -92,7 +92,7 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any])
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the description of a policy file."""
     try:
-        arrays = files.read_npz(path.read_bytes())
+        arrays = files.read_npz(files.read_regular(path))
         meta = json.loads(arrays.pop(META).astype(np.uint8).tobytes())
     except FileNotFoundError:
         raise CheckpointError(f"there is no policy file {path}.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -257,6 +258,30 @@ def test_no_pipe_is_waited_for(name: str, run: Path, whole: Path) -> None:
     else:
         resumed(run)
         same_run(whole, run)
+
+
+def test_a_policy_is_read_from_a_file_of_its_own(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "named.npz").symlink_to(run / "policy.npz")
+    assert beeline.load(tmp_path / "named.npz").meta["step"] == 70  # a link that the user names is meant
+    shutil.move(run / "policy.npz", tmp_path / "elsewhere.npz")
+    (run / "policy.npz").symlink_to(tmp_path / "elsewhere.npz")
+    with pytest.raises(CheckpointError, match="leads out of its folder"):
+        beeline.Run(run).policy()
+    (run / "policy.npz").unlink()
+    os.mkfifo(run / "policy.npz")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        beeline.Run(run).policy()
+
+
+def test_a_folder_that_cannot_be_written_is_left_with_advice_that_resume_has(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(operation: str, path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("beeline.files.fault", refuse)
+    before = contents(run)
+    with pytest.raises(RunFolderError, match=r"Read-only file system\. .*copied and resumed elsewhere") as caught:
+        resumed(run)
+    assert "--out" not in str(caught.value) and contents(run) == before
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
