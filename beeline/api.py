@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
+import json
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,7 +33,9 @@ from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
-from beeline.run.record import Recorder, read_metrics
+from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
+from beeline.run.sinks import reason, tell
+from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
@@ -71,6 +73,12 @@ class Run:
         return scores[-1] if scores else None
 
 
+def _record(trainer: Trainer) -> Recorder:
+    """The record of a trainer that was built here; the loop itself knows only where rows go."""
+    assert isinstance(trainer.recorder, Recorder)
+    return trainer.recorder
+
+
 def _fixed_threads(plan: Plan) -> Plan:
     threads = runtime.configure(plan.train.threads, plan.train.device)
     if plan.train.threads not in (None, threads):
@@ -101,10 +109,12 @@ def train(
     RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+        check_length(trainer, plan)
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
             attach(trainer, plan, path)
+            _record(trainer).restart()
             return _drive(trainer, plan, folder, display)
         finally:
             folder.unlock()
@@ -119,8 +129,12 @@ def resume(
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
+    accept_config: bool = False,
 ) -> Run:
-    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all."""
+    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all.
+
+    An option in config.json that is not as the checkpoint says is refused, or taken and written down with `accept_config`.
+    """
     trust.allow(env, eval_env)
     folder = RunFolder.open(Path(path))
     folder.lock()
@@ -131,7 +145,6 @@ def resume(
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
             plan = dataclasses.replace(plan, train=dataclasses.replace(plan.train, steps=steps))
-            folder.rewrite(plan)
         threads = runtime.configure(plan.train.threads, plan.train.device)
         if threads != plan.train.threads:
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
@@ -139,53 +152,88 @@ def resume(
             report(difference)
         with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
-            _restore(trainer, plan, folder.path, report)
+            check_length(trainer, plan)
+            accepted = _restore(trainer, plan, folder, report, accept_config)
+            if steps is not None or accepted or folder.config().get("seed") != plan.train.seed:
+                folder.rewrite(plan, accepted)
             return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
 
 
-def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
-    assert isinstance(trainer.store, CheckpointStore) and isinstance(trainer.recorder, Recorder)
+def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, accept: bool) -> list[dict[str, Any]]:
+    """Bring a trainer to where its run was; return the changes of options that were accepted for it."""
+    assert isinstance(trainer.store, CheckpointStore)
+    record = _record(trainer)
     if not trainer.store.steps():
+        if traces := folder.traces():
+            raise CheckpointError(
+                f"{folder.path} has no checkpoint to go on from, but it holds a run that had begun: {', '.join(traces)}. "
+                f"It is left as it is. {_instead(plan, folder)}"
+            )
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
-        trainer.recorder.restart()
+        record.restart()
         take_initial_policy(trainer, plan)
-        return
-    take_checkpoint(trainer, trainer.store.load(report), plan, path, report)
+        return []
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        record.usable(meta)
+
+    try:
+        checkpoint = trainer.store.load(report, usable=usable)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
+    planned = checkpoint.meta.get("plan", {}).get("steps", plan.train.steps)
+    if planned != folder.plan().train.steps:
+        report(f"config.json says steps = {folder.plan().train.steps}; when the checkpoint was made it was {planned}.")
+    return take_checkpoint(trainer, checkpoint, plan, folder.path, report, folder.config().get("accepted"), accept)
+
+
+def _instead(plan: Plan, folder: RunFolder) -> str:
+    """What can be done with a run that cannot go on."""
+    policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
+    use = f"Evaluate or film its policy (beeline eval {folder.path} --video), or train" if policies else "Train"
+    return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
 
 
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
-    recorder = trainer.recorder
-    assert isinstance(recorder, Recorder)
-    step = trainer.progress.step
-    view = None
+    recorder = _record(trainer)
+    progress, view, good = trainer.progress, None, False
+
+    def leave(state: str, reason: str) -> None:
+        with contextlib.suppress(BeelineError, OSError):  # not even in place: then the error itself must tell
+            recorder.status(state, trainer.progress.step, reason)
+
     try:
-        with graceful_stop(trainer) as caught:
-            recorder.status("running", step)
-            recorder.open(step + 1 if trainer.progress.rows else 0)  # the row of a checkpoint's own step is before it
+        with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
+            recorder.status("running", progress.step)
+            recorder.open(progress.step + 1 if progress.rows else 0)  # the row of a checkpoint's own step is before it
             view = display(trainer, plan) if display else None
             done = trainer.run(plan.train.steps)
-            step = trainer.progress.step
             if caught and not done:
-                recorder.status("stopped", step, signal.Signals(caught[0]).name)
-                raise Stopped(caught[0], folder.path, step)
+                leave("stopped", signal.Signals(caught[0]).name)
+                raise Stopped(caught[0], folder.path, trainer.progress.step)
             if done:
                 trainer.finish()
+                recorder.finish()
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
-        recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
+        recorder.status("finished" if done else "stopped", trainer.progress.step, "" if done else "a callback ended the training")
+        good = True
+    except Stopped:
+        raise
+    except KeyboardInterrupt:
+        leave("stopped", "Ctrl-C twice: no checkpoint")
+        raise
     except Exception as error:
-        reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(BeelineError, OSError):  # a full disk cannot take the status either; the error itself tells
-            recorder.status("failed", trainer.progress.step, reason)
+        leave("failed", str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}")
         raise
     finally:
         if view is not None:
             view.close()
-        with contextlib.suppress(OSError):
-            recorder.close()
+        recorder.close(good)
     return Run(folder.path)
 
 
@@ -196,7 +244,7 @@ def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
     try:
         film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed)
     except Exception as error:  # whatever a renderer may do, the training has succeeded
-        print(f"the video could not be made: {error}")
+        tell(f"the video could not be made: {reason(error)}")
 
 
 def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
@@ -206,13 +254,11 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
     with warnings.catch_warnings():
         # JAX warns of every fork; here it is followed at once by exec (the GL probe, ffmpeg), which is safe.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-        outside = Path(os.path.realpath(path.parent))
-        if not outside.is_relative_to(os.path.realpath(path.parent.parent)):
-            raise RunFolderError(f"{path.parent} is a link that leads out of its folder (to {outside}); it is not followed.")
         backend, message = rendering.choose_backend()
         if backend is None:
             print(message)
             return message
+        files.own_folder(path.parent)
         filmed = registry.make(env, repeat=repeat or 1, render=True)
         try:
             video.record_episode(filmed, act, path, seed)
@@ -248,6 +294,7 @@ class Model:
         self.plan = plan
         self.trainer = build(plan, env, eval_env, callbacks)
         self._calls = 0
+        self._accepted: list[Any] = []
 
     @property
     def step(self) -> int:
@@ -320,16 +367,15 @@ class Model:
                 raise RunFolderError(f"{folder} is not a folder: a model is saved into one.") from None
         if not self.trainer.ready:
             self.trainer.begin()
-        files.write_atomic(folder / "config.json", _config_text(self.plan))
+        files.write_atomic(folder / "config.json", _config_text(self.plan, self._accepted))
         self.trainer.save(CheckpointStore(folder, keep=1))
         self.policy.save(folder / "policy.npz")
         return folder
 
 
-def _config_text(plan: Plan) -> bytes:
-    import json
-
-    return json.dumps(plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}, indent=1).encode()
+def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
+    config = plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}
+    return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
 
 
 class SAC(Model):
@@ -360,25 +406,40 @@ MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3,
 
 
 def load(
-    path: str | Path, env: Any = None, eval_env: Any = None, callbacks: Sequence[Callback] = (), report: Report = _quiet
+    path: str | Path,
+    env: Any = None,
+    eval_env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
+    accept_config: bool = False,
 ) -> Any:
-    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file."""
+    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file.
+
+    As in `resume`, an option that has changed since the checkpoint is refused unless `accept_config` says that it is meant.
+    """
     trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
-        return load_policy(path)
+        return load_policy(path.resolve())  # a link that the user named is meant
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
-    plan = RunFolder.open(path).plan()
+    folder = RunFolder.open(path)
+    plan = folder.plan()
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
     model._set_up(plan, task_of(plan, env), eval_env, callbacks)
-    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
-    take_checkpoint(model.trainer, checkpoint, plan, path, report)
-    if (path / "metrics.csv").is_file():
-        model.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
-    else:
-        model.trainer.recorder.rows = checkpoint.meta.get("rows", [])
+    table = MetricsTable(path / "metrics.csv", _record(model.trainer).columns)
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        table.recover(meta)
+
+    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=usable)
+    known = folder.config().get("accepted")
+    new = take_checkpoint(model.trainer, checkpoint, plan, path, report, known, accept_config)
+    model._accepted = [*(known if isinstance(known, list) else []), *new]
+    if "rows" not in checkpoint.meta:
+        model.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
     return model
 
 
@@ -388,7 +449,7 @@ def evaluate_run(
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
     trust.allow(env)
     path = Path(path)
-    policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    policy = load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
     task = env if env is not None else recorded_task(policy.meta["env"])
     test_env = registry.make(task, repeat=policy.meta.get("repeat") or 1)
     try:

@@ -60,7 +60,13 @@ class LineDisplay:
         step = row["step"]
         rate = (step - self.first) / max(time.perf_counter() - self.began, 1e-9)
         left = _duration((self.total - step) / rate) if rate > 0 and step > self.first else "–"
-        print(f"step {step:>9,} ({step / self.total:4.0%})  {rate:5.0f} steps/s  ETA {left}  {self.rows.text()}", flush=True)
+        line = f"step {step:>9,} ({step / self.total:4.0%})  {rate:5.0f} steps/s  ETA {left}  {self.rows.text()}"
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:  # the log may lie on a disk that is full; the run need not end with it
+            self.trainer.on_row = lambda row: None
 
     def close(self) -> None:
         """Nothing to put back."""

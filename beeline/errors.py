@@ -57,5 +57,5 @@ class DiskFullError(RunFolderError):
     """No space is left; whatever was complete before stays complete."""
 
 
-class UnreadableError(RunFolderError):
+class UnreadableError(RunFolderError, ValueError):
     """A file is damaged, too large, or no file of its own: a link out of its folder, a folder, a pipe."""

@@ -251,6 +251,13 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
+def own_folder(folder: Path) -> None:
+    """Make a folder inside a run folder; a link in its place is refused, because what is written there would be elsewhere."""
+    if folder.is_symlink():
+        raise RunFolderError(f"{folder} is a link, and no folder of a run may be one: put the folder itself there.")
+    make_folder(folder)
+
+
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it; nothing happens if it is gone already."""
     with explained(path):
@@ -290,6 +297,21 @@ def write_atomic(path: Path, data: bytes | memoryview) -> str:
             temporary.unlink(missing_ok=True)
         raise
     return digest
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Replace a file's bytes in place: where no space is left but that of the file itself. Not atomic, not longer than it was."""
+    with explained(path):
+        descriptor = open_regular(path, os.O_WRONLY)
+        try:
+            found = os.fstat(descriptor)
+            room = found.st_size if found.st_nlink == 1 else 0  # what has other names is not ours to write into
+            if len(data) > room:
+                raise OSError(errno.ENOSPC, f"{len(data)} bytes where there is room for {room}", str(path))
+            fault("write", path)
+            os.pwrite(descriptor, data.ljust(room), 0)
+        finally:
+            os.close(descriptor)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

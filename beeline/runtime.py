@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from beeline import __version__
 from beeline.errors import ConfigError
 
 
@@ -53,9 +54,9 @@ def configure(threads: int | None, device: str | None) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of every installed package."""
+    """Versions of Beeline itself, of Python, and of every installed package."""
     found = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
-    return {"python": platform.python_version(), **dict(sorted(found.items()))}
+    return {"beeline": __version__, "python": platform.python_version(), **dict(sorted(found.items()))}
 
 
 def processor() -> str:

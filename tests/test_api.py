@@ -249,7 +249,7 @@ def test_differences_of_the_machine_are_reported(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("beeline.runtime.processor", lambda: "an abacus")
     monkeypatch.setattr("beeline.runtime.versions", lambda: {"jax": "99"})
     said: list[str] = []
-    beeline.resume(run.path, report=said.append)
+    beeline.resume(run.path, report=said.append, accept_config=True)
     text = "\n".join(said)
     assert "this process has 1 threads, the run began with 7" in text
     assert "the CPU is 'an abacus'" in text and "jax is 99" in text and "numpy is None" in text

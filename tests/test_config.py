@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beeline.replay import Replay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from beeline import agents, loop, runtime
 from beeline.agents.sac import BACConfig
 from beeline.config import Config, Rule, option
 from beeline.errors import ConfigError, UnknownNameError
+from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.plan import Plan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,15 +167,15 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
         beeline.train("sac", WALK, out=tmp_path / "run", **small("sac"))
 
 
-@pytest.mark.parametrize("file", ["metrics.csv", "state.npz", "policy-best.npz", "policy.npz"])
-def test_full_disk(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("file", "at"), [("metrics.csv", 5), ("state.npz", 2), ("policy-best.npz", 2), ("policy.npz", 2)])
+def test_full_disk(file: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = beeline.train("sac", WALK, out=tmp_path / "whole", **small("sac")).path
     seen = 0
 
     def full(operation: str, path: Path) -> None:
         nonlocal seen
         seen += operation == "write" and file in path.name
-        if seen >= 2:  # the disk stays full
+        if seen >= at:  # the disk stays full
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     run = tmp_path / "run"
@@ -195,13 +196,17 @@ def test_checkpoints_of_another_algorithm_or_environment(tmp_path: Path) -> None
     }  # fmt: skip
     for name, (algo, task, more) in made.items():
         beeline.train(algo, task, out=tmp_path / name, **small(algo, **more))
-    messages = {"td3": "a checkpoint of td3 on toys:Walk", "goal": "a checkpoint of sac on toys:Goal", "wide": "other networks"}
+    messages = {
+        "td3": "a checkpoint of td3 on toys:Walk", "goal": "a checkpoint of sac on toys:Goal",
+        "wide": r"hidden was \[9\] and is \[8, 8\]",
+    }  # fmt: skip
     for name, message in messages.items():
         mixed = tmp_path / f"mixed-{name}"
         mixed.mkdir()
-        (mixed / "config.json").write_bytes((tmp_path / "sac" / "config.json").read_bytes())
+        for file in ("config.json", "metrics.csv"):
+            shutil.copy(tmp_path / "sac" / file, mixed)
         for part in ("checkpoints", "replay"):
-            (mixed / part).symlink_to(tmp_path / name / part)
+            shutil.copytree(tmp_path / name / part, mixed / part)
         with pytest.raises(CheckpointError, match=message):
             beeline.resume(mixed)
         with pytest.raises(CheckpointError, match=message):
@@ -229,13 +234,6 @@ def test_missing_and_damaged_runs(tmp_path: Path) -> None:
             beeline.resume(run)
     (run / "config.json").write_text('{"format": 99}')
     with pytest.raises(CheckpointError, match="format 99"):
-        beeline.resume(run)
-
-
-def test_lost_rows_are_noticed(tmp_path: Path) -> None:
-    run = beeline.train("sac", WALK, out=tmp_path / "run", **small("sac")).path
-    (run / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes()[:500])
-    with pytest.raises(CheckpointError, match="rows were lost"):
         beeline.resume(run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,8 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
     """A point on a line, pushed and shaken; it falls off at |x| > 1.
 
     `fault` happens at the `at`-th step() of this instance (at its `at`-th reset() for faults of reset). TOY_KILL =
-    "instance:step" in the environment kills the process with SIGKILL there; step 0 is the first reset.
+    "instance:step" in the environment kills the process with SIGKILL there; step 0 is the first reset. TOY_HANG, likewise,
+    sleeps there for ever.
     """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -34,6 +36,9 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
     def _die(self, moment: int) -> None:
         if os.environ.get("TOY_KILL") == f"{self.number}:{moment}":
             os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ.get("TOY_HANG") == f"{self.number}:{moment}":
+            print("hanging", flush=True)
+            time.sleep(1e6)
 
     def _obs(self) -> np.ndarray:
         obs = np.array([self.x, self.since_reset / LIMIT])
@@ -71,6 +76,10 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
         self.log.append(("step", action.copy(), reward, obs.astype(np.float32), terminated, truncated))
         info = {"success": abs(self.x) < 0.2} if self.beeline_success else {}
         return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        if self.fault == "raise in close":
+            raise RuntimeError("the motor is stuck")
 
 
 class Goal(gymnasium.Env[Any, np.ndarray]):

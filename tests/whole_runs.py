@@ -140,7 +140,7 @@ class Process:
 
     @property
     def out(self) -> str:
-        return self._out.read_text()
+        return self._out.read_text() if self._out.exists() else ""
 
     @property
     def err(self) -> str:

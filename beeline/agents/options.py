@@ -33,7 +33,7 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, ELU) or ln (LayerNorm-ReLU)", choices=BODIES)
+    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
     policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
     initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)

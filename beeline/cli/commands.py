@@ -134,6 +134,8 @@ def resume(arguments: Sequence[str]) -> int:
         parser.add_argument("run", type=Path, help="run folder")
         parser.add_argument("--steps", type=_whole, help="environment steps in all: extends the run")
         parser.add_argument("--env", help="the run's task again, if you have not named its Python module before")
+        accepting = "go on with options that were changed in config.json; the change is written down there"
+        parser.add_argument("--accept-config", action="store_true", help=accepting)
         parser.add_argument("--quiet", action="store_true", help="no progress display")
 
     given = _parse("resume", arguments, fill)
@@ -141,8 +143,9 @@ def resume(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
 
     run = api.resume(
-        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display
-    )
+        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display,
+        accept_config=given.accept_config,
+    )  # fmt: skip
     _say_result(run)
     return 0
 
@@ -330,6 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beeline.stopping import Stopped
 
         if not isinstance(error, Stopped):
+            print("left at once, without a checkpoint of the last steps", file=sys.stderr)
             return 130
         print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
         return 128 + error.signal_number

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tempfile
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beeline.envs import rendering
-from beeline.errors import EnvError
+from beeline.errors import EnvError, RunFolderError
 from beeline.files import explained
 
 if TYPE_CHECKING:
@@ -39,35 +39,50 @@ def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: flo
     import imageio.v2 as imageio
 
     path = Path(path)
-    env_id, repeat = env.facts.id, env.facts.repeat
+    repeat = env.facts.repeat
     rate = fps or max(1.0, env.metadata["render_fps"] / repeat)
     obs, _ = env.reset(seed=seed)
     first = frame_of(env)
     total, decisions, success, done = 0.0, 0, None, False
-    with explained(path), _beside(path) as aside:
-        writer: Any
-        with imageio.get_writer(aside, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
-            writer.append_data(first)
-            while not done:
-                obs, reward, terminated, truncated, info = env.step(act(obs))
-                writer.append_data(frame_of(env))
-                total, decisions, done = total + reward, decisions + 1, terminated or truncated
-                success = bool(success) or info["success"] if "success" in info else success
-        if not aside.stat().st_size:
-            raise EnvError(f"environment {env_id!r}: the video {path} is empty.")
-        aside.replace(path)
+    part = path.with_name(f".{path.stem}.tmp{path.suffix}")  # a reader sees the whole video or none
+    try:
+        with explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.unlink(missing_ok=True)
+            writer: Any
+            with imageio.get_writer(part, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
+                writer.append_data(first)
+                while not done:
+                    obs, reward, terminated, truncated, info = env.step(act(obs))
+                    writer.append_data(frame_of(env))
+                    total, decisions, done = total + reward, decisions + 1, terminated or truncated
+                    success = bool(success) or info["success"] if "success" in info else success
+            if not _is_complete(part):  # the encoder only grumbles when it could not write
+                raise RunFolderError(f"the video {path} could not be written whole. Is the disk full?")
+            part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
     steps = decisions * repeat
     if env.facts.max_episode_steps is not None:
         steps = min(steps, env.facts.max_episode_steps)  # the last decision may have been cut short by the limit
     return EpisodeResult(total, steps, success, path)
 
 
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Where to write a file that shall then replace `path`: in a new folder, because an encoder writes through any link."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".film-", dir=path.parent) as folder:
-        yield Path(folder) / path.name
+def _is_complete(path: Path) -> bool:
+    """Whether an mp4 has its index (the box `moov`), which the encoder writes at the very end."""
+    kinds, size, place = set(), path.stat().st_size, 0
+    with path.open("rb") as file:
+        while place < size:
+            file.seek(place)
+            length, kind = struct.unpack(">I4s", file.read(8).ljust(8, b"\0"))
+            if length == 1:  # a long box has its length behind its name
+                (length,) = struct.unpack(">Q", file.read(8).ljust(8, b"\0"))
+            if length < 8 or place + length > size:
+                return False
+            kinds.add(kind)
+            place += length
+    return b"moov" in kinds
 
 
 def frame_of(env: Adapter) -> np.ndarray:

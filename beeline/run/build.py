@@ -19,7 +19,9 @@ from beeline.options import TrainConfig
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 from beeline.run.policy import PolicyFiles, describe, read_arrays
-from beeline.run.record import Recorder, import_wandb
+from beeline.run.record import Recorder
+from beeline.run.sinks import import_wandb, reason, tell
+from beeline.run.vouched import description, settle
 
 if TYPE_CHECKING:
     import gymnasium
@@ -89,6 +91,7 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     happenings = [events.Observe(), events.Checkpoint()]
     trainer = Trainer(agent, collector, memories, evaluation, config, plan.identity, recorder, happenings, callbacks)
     trainer.diagnoser = diagnoser
+    trainer.description = description(plan)
     return trainer
 
 
@@ -133,7 +136,7 @@ def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
     """Start from the policy that `init_from` names; only ever at step 0, so a resumed run no longer needs the file."""
     if not plan.init_from:
         return
-    arrays, meta = read_arrays(Path(plan.init_from))
+    arrays, meta = read_arrays(Path(plan.init_from).resolve())
     agent = trainer.agent
     try:
         trainer.state = agent.with_policy(trainer.state, trees.from_arrays(agent.blank_policy(), arrays))
@@ -148,13 +151,16 @@ def closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
     try:
         yield trainer
     finally:
-        if not is_instance(env):
-            for lane in trainer.collector.envs:
-                lane.close()
+        made = [] if is_instance(env) else list(trainer.collector.envs)
         if trainer.eval_env is not None and not is_instance(eval_env):
-            trainer.eval_env.close()
+            made.append(trainer.eval_env)
         if trainer.diagnoser is not None:
-            trainer.diagnoser.env.close()
+            made.append(trainer.diagnoser.env)
+        for each in made:
+            try:
+                each.close()
+            except Exception as error:  # the run is over, and what it was is on the disk
+                tell(f"an environment could not be closed: {reason(error)}")
 
 
 def task_of(plan: Plan, env: Any) -> Any:
@@ -176,8 +182,16 @@ def recorded_task(env_id: str) -> str:
     return trust.Recorded(env_id)
 
 
-def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:
-    """Restore a checkpoint, if it is one of this algorithm and environment."""
+def take_checkpoint(
+    trainer: Trainer,
+    checkpoint: Checkpoint,
+    plan: Plan,
+    path: Path,
+    report: Callable[[str], None],
+    accepted: Any = None,
+    accept: bool = False,
+) -> list[dict[str, Any]]:
+    """Restore a checkpoint, if it is one of this plan; return what has changed in it and is accepted now."""
     found, wanted = checkpoint.meta.get("identity"), plan.identity
     if found != wanted:
         theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
@@ -185,6 +199,8 @@ def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: 
             f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
         )
     try:
+        new = settle(checkpoint, plan, accepted, accept, report)
         trainer.restore(checkpoint, report)
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error
+    return new

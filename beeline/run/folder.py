@@ -6,12 +6,12 @@ import datetime
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from beeline import files, runtime
-from beeline.errors import ConfigError, RunFolderError, UnknownNameError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError, UnreadableError
 from beeline.run.plan import Plan
 
 
@@ -106,9 +106,31 @@ class RunFolder:
             raise ConfigError(f"{path}: {error}") from None
         return plan
 
-    def rewrite(self, plan: Plan) -> None:
-        """Store a changed plan (more steps); everything else stays as it was at creation."""
-        files.write_atomic(self.path / "config.json", json.dumps(self.config() | plan.to_dict(), indent=1).encode())
+    def rewrite(self, plan: Plan, accepted: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Store a changed plan (more steps, accepted changes); everything else stays as it was at creation."""
+        config = self.config() | plan.to_dict()
+        if accepted:
+            before = config.get("accepted")
+            config["accepted"] = [*(before if isinstance(before, list) else []), *accepted]
+        files.write_atomic(self.path / "config.json", json.dumps(config, indent=1).encode())
+
+    def traces(self) -> list[str]:
+        """What says that a run had begun here, whatever became of its checkpoints."""
+        found = []
+        status = files.read_json(self.path / "status.json")
+        step = status.get("step")
+        if status.get("state") == "finished" or (isinstance(step, int | float) and step > 0):
+            found.append(f"status.json says {status.get('state')} at step {step}")
+        try:
+            rows = files.read_regular(self.path / "metrics.csv").count(b"\n") - 1
+            found += [f"metrics.csv has {rows} rows"] if rows > 0 else []
+        except FileNotFoundError:
+            pass
+        except UnreadableError as error:
+            found.append(str(error).rstrip("."))
+        found += [f"there is {name}" for name in ("policy.npz", "policy-best.npz") if os.path.lexists(self.path / name)]
+        segments = len(list((self.path / "replay").glob("segment-*.npz")))
+        return found + ([f"replay/ has {segments} segments"] if segments else [])
 
     def lock(self) -> None:
         """Become the one writer; the lock ends with the process, however it ends."""
@@ -130,9 +152,10 @@ def differences(config: Mapping[str, Any]) -> list[str]:
     found = []
     if config.get("cpu") != runtime.processor():
         found.append(f"the CPU is {runtime.processor()!r}, the run began on {config.get('cpu')!r}: bytes may differ.")
-    now = runtime.versions()
+    now, versions = runtime.versions(), config.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
     for name in ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "dm-control", "dm_control"):
-        before = config.get("versions", {}).get(name)
+        before = versions.get(name)
         if before and now.get(name) != before:
             found.append(f"{name} is {now.get(name)}, the run began with {before}: bytes may differ.")
     return found

@@ -121,3 +121,46 @@ def test_an_environment_made_without_rendering_says_so(tmp_path):
     env = envs.make("gym/Swimmer-v5")
     with pytest.raises(EnvError, match="render=True"):
         record_episode(env, lambda obs: np.zeros(2), tmp_path / "x.mp4", seed=0)
+
+
+def test_a_video_that_could_not_be_written_whole_is_none(tmp_path, monkeypatch):
+    import imageio.v2 as imageio
+
+    class Screen:
+        facts = type("Facts", (), {"id": "screen", "repeat": 1, "max_episode_steps": None})
+        metadata = {"render_fps": 10}  # noqa: RUF012
+        render_mode = "rgb_array"
+
+        def reset(self, seed):
+            return np.zeros(1), {}
+
+        def step(self, action):
+            return np.zeros(1), 0.0, True, False, {}
+
+        def render(self):
+            return np.random.default_rng(0).integers(0, 255, (32, 32, 3)).astype(np.uint8)
+
+    path = tmp_path / "videos" / "x.mp4"
+    assert record_episode(Screen(), lambda obs: obs, path, seed=0).path == path
+    whole = path.read_bytes()
+
+    class Cut:
+        """An encoder whose disk is full before it has written its index."""
+
+        def __init__(self, part, **more):
+            self.part = part
+
+        def __enter__(self):
+            return self
+
+        def append_data(self, frame):
+            self.part.write_bytes(whole[: whole.index(b"moov")])
+
+        def __exit__(self, *failure):
+            pass
+
+    monkeypatch.setattr(imageio, "get_writer", Cut)
+    other = path.with_name("y.mp4")
+    with pytest.raises(RunFolderError, match=r"y\.mp4 could not be written whole\. Is the disk full\?"):
+        record_episode(Screen(), lambda obs: obs, other, seed=0)
+    assert list(path.parent.iterdir()) == [path]

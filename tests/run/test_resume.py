@@ -111,7 +111,7 @@ def test_signals_leave_a_checkpoint_and_say_how_to_go_on(
     assert f"beeline resume {run}" in process.err
     assert "Traceback" not in process.err
     assert f"stopped by {signal.Signals(number).name} at step" in process.err
-    [_, last] = sorted((run / "checkpoints").iterdir())
+    [_, last] = sorted((run / "checkpoints").glob("step-*"))
     assert int(last.name[5:]) > 50
     assert '"stopped"' in (run / "status.json").read_text()
     beeline.run("resume", run)
@@ -151,7 +151,7 @@ def test_resuming_a_finished_run_changes_nothing(beeline: Zygote, walk: Path, tm
 def test_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(walk, run)
-    newest = sorted((run / "checkpoints").iterdir())[-1]
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     data = bytearray((newest / "state.npz").read_bytes())
     data[len(data) // 2] ^= 1
     (newest / "state.npz").write_bytes(bytes(data))
