@@ -51,3 +51,7 @@ class RunFolderError(BeelineError):
 
 class DiskFullError(RunFolderError):
     """No space is left; whatever was complete before stays complete."""
+
+
+class UnreadableError(RunFolderError):
+    """A file is damaged, too large, or no file of its own: a link out of its folder, a folder, a pipe."""

@@ -26,8 +26,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_code_data_and_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for needed in ("beeline/py.typed", "beeline/cli/commands.py", "beeline/agents/actor_critic.py", "beeline/report/data/curves.npz"):
-        assert needed in names
+    for needed in ("py.typed", "cli/commands.py", "agents/actor_critic.py", "report/data/curves.npz"):
+        assert f"beeline/{needed}" in names
     assert any(name.startswith("beeline/report/assets/") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]

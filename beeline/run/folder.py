@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import fcntl
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from beeline import files, runtime
-from beeline.errors import RunFolderError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError
 from beeline.run.plan import Plan
 
 
@@ -33,7 +32,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: files.Lock | None = None
 
     @staticmethod
     def default_path(plan: Plan, root: Path = Path("runs")) -> Path:
@@ -50,8 +49,8 @@ class RunFolder:
         try:
             with files.explained(path):
                 path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # a file where a folder should be, a name too long, a loop of links
-            raise RunFolderError(f"cannot make {path}: {error.strerror}. Choose another folder with --out.") from error
+        except RunFolderError as error:
+            raise type(error)(f"{error} Choose another folder with --out.") from error
         run = cls(path)
         run.lock()
         try:
@@ -92,17 +91,20 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The content of config.json."""
-        try:
-            return json.loads((self.path / "config.json").read_text())
-        except ValueError as error:
-            raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error}).") from None
+        return files.load_json(self.path / "config.json")
 
     def plan(self) -> Plan:
         """The plan the run was made from."""
+        path = self.path / "config.json"
         try:
-            return Plan.from_dict(self.config())
+            plan = Plan.from_dict(self.config())
+            if not all(isinstance(value, str) for value in (plan.env, plan.preset, plan.init_from or "")):
+                raise TypeError("env, preset and init_from must be text")
         except (KeyError, TypeError, AttributeError) as error:
-            raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error!r}).") from None
+            raise RunFolderError(f"{path} is damaged ({error!r}).") from None
+        except (ConfigError, UnknownNameError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        return plan
 
     def rewrite(self, plan: Plan) -> None:
         """Store a changed plan (more steps); everything else stays as it was at creation."""
@@ -111,19 +113,10 @@ class RunFolder:
     def lock(self) -> None:
         """Become the one writer; the lock ends with the process, however it ends."""
         path = self.path / ".lock"
-        with files.explained(path):
-            handle = path.open("a+")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.seek(0)
-            owner = handle.read().strip() or "another process"
-            handle.close()
-            raise RunFolderError(f"{self.path} is in use by {owner}; a run has one writer.") from None
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()}\n")
-        handle.flush()
-        self._lock = handle
+        self._lock = files.take_lock(path, owner=f"process {os.getpid()}")
+        if self._lock is None:
+            owner = files.lock_owner(path) or "another process"
+            raise RunFolderError(f"{self.path} is in use by {owner}; a run has one writer.")
 
     def unlock(self) -> None:
         """Let another process write."""
