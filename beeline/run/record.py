@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import secrets
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from beeline import files
-from beeline.errors import CheckpointError, MissingExtraError
+from beeline.errors import CheckpointError, MissingExtraError, UnreadableError
+from beeline.run import metrics
 
 LOOP_COLUMNS = (
     "step", "episodes", "updates", "train/return", "train/length", "train/success",
@@ -67,11 +67,11 @@ class MetricsTable:
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
-    """The rows of a metrics table, or of its first `size` bytes; a half-written last line is left out."""
-    text = path.read_bytes()[:size].decode()
-    complete = text[: text.rfind("\n") + 1]
-    rows = csv.DictReader(complete.splitlines())
-    return [{name: float(cell) if cell else None for name, cell in row.items()} for row in rows]
+    """The rows of a metrics table, or of its first `size` bytes; a half-written last line is left out, damage is an error."""
+    found = metrics.parse(files.read_regular(path)[:size])
+    if found.damage:
+        raise UnreadableError(f"{path} is damaged ({found.trouble}).")
+    return found.rows()
 
 
 class Recorder:
