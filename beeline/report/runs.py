@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from beeline.errors import RunFolderError
 from beeline.report.normalise import parts, whole
 from beeline.run import reading
-from beeline.run.metrics import Metrics
 from beeline.run.reading import Damage, Note, Say, Video
 
 # Fields that say how a run was watched or where it ran, not what was trained.
@@ -121,45 +120,29 @@ def read_one(path: Path, note: Note) -> Run | None:
 
 def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
     reading.check_config(path, config)
-    status, metrics = reading.status(path, say), reading.metrics(path, say)
+    status, metrics = reading.record(path, say, config.get("train", {}))
     columns = metrics.columns()
     last = int(columns["step"].max()) if metrics.values.size else 0
-    _compare(status, metrics, config, say)
     step = last if status.step is None else status.step
     return Run(path, config, status.state, step, status.reason, columns, tuple(reading.videos(path, say)))
-
-
-def _compare(status: reading.Status, metrics: Metrics, config: dict[str, Any], say: Say) -> None:
-    """Say where the table of a finished run is shorter than its status knows: that is loss, not a line being written."""
-    if status.state != "finished" or metrics.damage:
-        return
-    train = config.get("train", {})
-    apart = [train.get("log_every"), train.get("num_envs")]
-    last = metrics.column("step").max(initial=0)
-    if metrics.cut:
-        say("metrics.csv is damaged (the end of its last line is lost).")
-    elif not metrics.names and status.step:
-        say(f"metrics.csv is missing or empty, though the run finished at step {status.step:,}.")
-    elif all(isinstance(each, int) for each in apart) and status.step - last > apart[0] + apart[1] * (train.get("repeat") or 1):
-        say(f"metrics.csv is damaged (it ends at step {last:,.0f}, but the run finished at step {status.step:,}).")
 
 
 def find(roots: Iterable[Path], note: Note = reading.warn) -> list[Path]:
     """Run folders at or below the given paths, each once, in order of their paths; no link to a folder is followed.
 
-    A folder that cannot be listed is noted.
+    A folder with a record is that of a run also where its config is lost. One that cannot be listed is noted.
     """
     found: dict[Path, None] = {}
     for root in map(Path, roots):
         if not root.exists():
             raise RunFolderError(f"{root} does not exist.")
-        if os.path.lexists(root / "config.json"):
+        if os.path.lexists(root / "config.json") or all(os.path.lexists(root / name) for name in reading.RECORD):
             found[root.resolve()] = None
             continue
         below = []
         for folder, folders, names in os.walk(root, onerror=lambda error: note(_unlisted(error))):
             folders[:] = [name for name in folders if not name.startswith(".")]
-            if "config.json" in names or "config.json" in folders:
+            if "config.json" in names or "config.json" in folders or set(names) >= reading.RECORD:
                 below.append(Path(folder).resolve())
         found |= dict.fromkeys(sorted(below))
     return list(found)

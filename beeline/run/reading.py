@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from beeline.errors import BeelineError, UnreadableError
 from beeline.run import metrics as tables
 from beeline.run.metrics import MOST_STEPS, Metrics
 
+RECORD = frozenset({"status.json", "metrics.csv"})
 STATES = ("running", "finished", "stopped", "failed")
 DEEPEST = 16  # levels of a config; the encoders of reports give up at some depth, this is far above any option
 _ILLEGIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
@@ -114,6 +115,39 @@ def _odd(table: Metrics) -> str:
     return "its header has no column 'eval/return'" if table.names and "eval/return" not in table.names else ""
 
 
+def record(folder: Path, say: Say, train: Mapping[str, Any] | None = None) -> tuple[Status, Metrics]:
+    """Status and metrics of a run, compared; `train` are its options, as far as they are known."""
+    status_said: list[str] = []
+    how, table = status(folder, status_said.append), metrics(folder, say)
+    for text in status_said:
+        say(text)
+    if not status_said and not table.damage and (lost := _lost(how, table, train or {})):
+        say(lost)
+    return how, table
+
+
+def _lost(how: Status, table: Metrics, train: Mapping[str, Any]) -> str:
+    """What one of the two files knows of and the other has not: that is loss, not a line that is being written."""
+    if how.step is None:  # a run has a status before it writes its first row
+        return "status.json is missing, though metrics.csv has rows." if table.values.size else ""
+    if how.step and not table.names:
+        return f"metrics.csv is missing or empty, though the run came to step {how.step:,}."
+    if how.state != "finished":
+        return ""
+    if table.cut:
+        return "metrics.csv is damaged (the end of its last line is lost)."
+    last, apart = table.column("step").max(initial=0), _apart(train)
+    if apart is not None and how.step - last > apart:
+        return f"metrics.csv is damaged (it ends at step {last:,.0f}, but the run finished at step {how.step:,})."
+    return ""
+
+
+def _apart(train: Mapping[str, Any]) -> int | None:
+    """The most steps that lie between two rows of a run with these options; None where they do not say."""
+    found: list[Any] = [train.get("log_every"), train.get("num_envs"), train.get("repeat") or 1]
+    return found[0] + found[1] * found[2] if all(isinstance(each, int) for each in found) else None
+
+
 # --- config -----------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +168,7 @@ def check_config(folder: Path, found: dict[str, Any]) -> None:
 
 def is_foreign(folder: Path, found: dict[str, Any]) -> bool:
     """Whether a config.json is that of something else than a run: it has nothing of one, and no record lies beside it."""
-    beside = any(os.path.lexists(folder / name) for name in ("status.json", "metrics.csv"))
+    beside = any(os.path.lexists(folder / name) for name in RECORD)
     return not beside and not {"algo", "env"} & found.keys()
 
 

@@ -265,7 +265,7 @@ DAMAGE = [
     ("metrics.csv", "step,eval/return\n1,1.0\nnan,1.0\n", "line 3 has no number of steps"),
     ("metrics.csv", "stap,eval/return\n1,1.0\n", "no column 'step'"),
     ("metrics.csv", "step,eval/return\n1,1.0,\n", "line 2 has 3 cells where the header has 2"),
-    ("metrics.csv", f"step,eval/return\n{'1' * 200_000},1.0\n", "line 2 has no number of steps"),
+    ("metrics.csv", f"step,eval/return\n{'1' * 200_000},1.0\n", "line 2 has no number under 'step'"),
     ("status.json", '{"state": "finished", "step": "600"}', "step is '600', no number of steps"),
     ("status.json", '{"state": "finished", "step": 1e999}', "step is inf, no number of steps"),
     ("status.json", "[" * 100_000, "nested too deeply"),

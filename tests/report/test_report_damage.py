@@ -95,6 +95,8 @@ CASES: dict[str, tuple[Callable[[Path], Any], str, bool]] = {  # what is done, w
     "a high bit": (lambda run: flip(run / "metrics.csv", 40), "its header is no text", True),
     "metrics cut": (lambda run: os.truncate(run / "metrics.csv", 300), "the end of its last line is lost", True),
     "metrics lost": (lambda run: (run / "metrics.csv").unlink(), "metrics.csv is missing or empty", True),
+    "status lost": (lambda run: (run / "status.json").unlink(), "status.json is missing", True),
+    "config lost": (lambda run: (run / "config.json").unlink(), "config.json is missing", False),
     "steps infinite": (lambda run: config(run, train__steps=float("inf")), "steps is inf", False),
     "steps nan": (lambda run: config(run, train__steps=float("nan")), "steps is nan", False),
     "seed huge": (lambda run: config(run, seed=2**70), "seed is", False),
