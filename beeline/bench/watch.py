@@ -57,7 +57,7 @@ def look(out: Path, run: BenchRun) -> View:
     """Read a run's folder: finished, failed (with its reason), stopped (begun, to go on) or waiting; damage is a warning."""
     folder = out / run.folder
     said: list[str] = []
-    status, table = reading.record(folder, said.append, run.options)
+    status, table = reading.record(folder, said.append, run.task, run.options)
     steps, scores = table.column("step"), table.column("eval/return")
     scores = scores[np.isfinite(scores)]
     found = View(

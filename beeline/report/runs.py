@@ -120,7 +120,7 @@ def read_one(path: Path, note: Note) -> Run | None:
 
 def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
     reading.check_config(path, config)
-    status, metrics = reading.record(path, say, config.get("train", {}))
+    status, metrics = reading.record(path, say, config["env"], config.get("train", {}))
     columns = metrics.columns()
     last = int(columns["step"].max()) if metrics.values.size else 0
     step = last if status.step is None else status.step

@@ -115,18 +115,18 @@ def _odd(table: Metrics) -> str:
     return "its header has no column 'eval/return'" if table.names and "eval/return" not in table.names else ""
 
 
-def record(folder: Path, say: Say, train: Mapping[str, Any] | None = None) -> tuple[Status, Metrics]:
-    """Status and metrics of a run, compared; `train` are its options, as far as they are known."""
-    status_said: list[str] = []
-    how, table = status(folder, status_said.append), metrics(folder, say)
-    for text in status_said:
+def record(folder: Path, say: Say, task: str = "", train: Mapping[str, Any] | None = None) -> tuple[Status, Metrics]:
+    """Status and metrics of a run, compared; `task` and `train` are its task and options, as far as they are known."""
+    said: list[str] = []
+    how, table = status(folder, said.append), metrics(folder, said.append)
+    if not said and (lost := _lost(how, table, _apart(task, train or {}))):
+        said.append(lost)
+    for text in said:
         say(text)
-    if not status_said and not table.damage and (lost := _lost(how, table, train or {})):
-        say(lost)
     return how, table
 
 
-def _lost(how: Status, table: Metrics, train: Mapping[str, Any]) -> str:
+def _lost(how: Status, table: Metrics, apart: int | None) -> str:
     """What one of the two files knows of and the other has not: that is loss, not a line that is being written."""
     if how.step is None:  # a run has a status before it writes its first row
         return "status.json is missing, though metrics.csv has rows." if table.values.size else ""
@@ -136,15 +136,17 @@ def _lost(how: Status, table: Metrics, train: Mapping[str, Any]) -> str:
         return ""
     if table.cut:
         return "metrics.csv is damaged (the end of its last line is lost)."
-    last, apart = table.column("step").max(initial=0), _apart(train)
+    last = table.column("step").max(initial=0)
     if apart is not None and how.step - last > apart:
         return f"metrics.csv is damaged (it ends at step {last:,.0f}, but the run finished at step {how.step:,})."
     return ""
 
 
-def _apart(train: Mapping[str, Any]) -> int | None:
+def _apart(task: str, train: Mapping[str, Any]) -> int | None:
     """The most steps that lie between two rows of a run with these options; None where they do not say."""
-    found: list[Any] = [train.get("log_every"), train.get("num_envs"), train.get("repeat") or 1]
+    inside = re.search("[?&]repeat=([0-9]{1,3})", task)
+    repeat = train.get("repeat") or (int(inside[1]) if inside else 1)
+    found: list[Any] = [train.get("log_every"), train.get("num_envs"), repeat]
     return found[0] + found[1] * found[2] if all(isinstance(each, int) for each in found) else None
 
 

@@ -168,6 +168,18 @@ def test_sound_runs_give_no_warning(tmp_path: Path) -> None:
     assert len(read_all([tmp_path], damaged.append)) == 2 and damaged == []
 
 
+def test_a_finished_run_whose_last_rows_are_lost_is_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path, env="dmc/walker-run?repeat=4", repeat=None, steps=8000, log=1000)
+    config(run, train__log_every=1000, train__num_envs=2)
+    damaged: list[Any] = []
+    rows(run, lambda lines: lines[:-1])  # 7000: less than 1000 + 2 x 4 before the end, as in a run that is not evaluated
+    read_all([tmp_path], damaged.append)
+    assert damaged == []
+    rows(run, lambda lines: lines[:-1])
+    read_all([tmp_path], damaged.append)
+    assert "it ends at step 6,000, but the run finished at step 8,000" in damaged[0].reason
+
+
 def test_a_config_of_something_else_is_passed_over_without_a_word(tmp_path: Path) -> None:
     make_run(tmp_path, steps=5000)
     (tmp_path / "model").mkdir()
