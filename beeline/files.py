@@ -22,12 +22,12 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from beeline.errors import BeelineError, DiskFullError, RunFolderError, UnreadableError
+
+if TYPE_CHECKING:  # NumPy counts the cores when it is imported: a worker takes the locks of its cores before that
+    from numpy.typing import NDArray
 
 BLOCK = 1 << 20  # bytes of one write
 READ_LIMIT = 1 << 30  # bytes of the largest file that is read whole; the longest records are far below
@@ -365,6 +365,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray]) -> Written:
     """Write and sync arrays of numbers in NumPy's .npz container, uncompressed; durable but not atomic by itself."""
+    import numpy as np
+
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats are stored")
@@ -410,6 +412,8 @@ def _array(data: bytes) -> NDArray | None:
     NumPy's own reader evaluates the header, which raises nearly anything if it was tampered with. This one only matches it, and
     asks for no more memory than the member has: a MemoryError is the machine's and never the file's.
     """
+    import numpy as np
+
     found = _MEMBER.match(data)
     if not found or int.from_bytes(found["short"] or found["long"], "little") != len(found["header"]):
         return None

@@ -12,7 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -49,6 +51,26 @@ def flags(options: dict[str, Any]) -> list[str]:
         else:
             words += [f"--{flag}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
     return words
+
+
+class Hung(BaseException):
+    """Something has not come to an end; no guard for errors catches it."""
+
+
+@contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """End what is in the block by `Hung` if it waits for something that never comes, such as the other end of a pipe."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Hung(f"still waiting after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def table(path: Path) -> list[tuple[str, ...]]:

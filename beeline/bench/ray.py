@@ -23,7 +23,7 @@ from beeline import __version__
 from beeline.bench import claim as bench_claim
 from beeline.bench.execute import Ended, signal_name, why
 from beeline.bench.plan import BenchRun
-from beeline.bench.worker import STILL_LOCKED, log_path
+from beeline.bench.worker import STILL_LOCKED, log_path, open_log
 from beeline.errors import BeelineError, ConfigError, MissingExtraError, RunFolderError
 
 CONNECT = 5.0  # seconds for a connection to an address
@@ -102,7 +102,7 @@ def no_dashboard() -> Iterator[None]:
 def _try_to_join(address: str) -> None:
     """Join a cluster in a process that can be ended: Ray waits for ever where nothing, or something else, answers."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if not host or not port.isdecimal() or "/" in host:
         raise ConfigError(f"ray = {address!r} is neither HOST:PORT of a Ray cluster, such as 10.0.0.1:6379, nor local.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT).close()
@@ -151,7 +151,7 @@ def execute(
         return
     yield "begun", host
     words = [sys.executable, "-m", "beeline.bench.worker", out, folder, f"free:{threads}", module, token]
-    with log_path(place).open("ab") as log:
+    with open_log(place) as log:
         log.write(f"on {host}, Ray node {node}\n".encode())
         log.flush()
         process = subprocess.Popen(

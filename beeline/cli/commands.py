@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -237,13 +238,14 @@ def check_env(arguments: Sequence[str]) -> int:
 
     given = _parse("check-env", arguments, fill)
     from rich.console import Console
+    from rich.text import Text
 
     from beeline import envs
 
     findings = envs.check(given.env)
-    marks = {"error": "[red]error[/]  ", "warning": "[yellow]warning[/]", "ok": "[green]ok[/]     "}
-    for finding in findings:
-        Console().print(f"{marks[finding.level]} {finding.message}", highlight=False)
+    styles = {"error": "red", "warning": "yellow", "ok": "green"}
+    for finding in findings:  # plain text: a message may hold brackets of the environment's own
+        Console().print(Text.assemble((f"{finding.level:<8}", styles[finding.level]), finding.message))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -314,6 +316,8 @@ def _help() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors that are the user's to mend are printed without a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a path or a name may hold what the terminal's encoding has not
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0

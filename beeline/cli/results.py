@@ -5,9 +5,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from beeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from beeline.run.reading import Damage
 
 # The studies of the paper, and the options that each has besides --out.
 STUDIES: dict[str, tuple[str, ...]] = {
@@ -39,8 +46,17 @@ def fill_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write every evaluation of these runs as .csv or .parquet")
 
 
-def _cell(value: object) -> str:
-    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+def _cell(value: object) -> Text:
+    """A cell as plain text: what stands in a run's files is never read as markup."""
+    from rich.text import Text
+
+    from beeline.run.reading import legible
+
+    return Text("–" if value is None else f"{value:,.1f}" if isinstance(value, float) else legible(value))
+
+
+def _note(damage: Damage) -> None:
+    print(f"note: {damage}", file=sys.stderr, flush=True)
 
 
 def runs(given: argparse.Namespace) -> int:
@@ -50,7 +66,7 @@ def runs(given: argparse.Namespace) -> int:
 
     from beeline import report as reports
 
-    rows = reports.runs_table(given.folder, given.where, given.sort)
+    rows = reports.runs_table(given.folder, given.where, given.sort, note=_note)
     if not rows:
         print(f"no run at or below {', '.join(map(str, given.folder))} meets these conditions.")
         return 0
@@ -63,7 +79,8 @@ def runs(given: argparse.Namespace) -> int:
         table.add_row(*(_cell(row[name]) for name in row if name not in hidden))
     Console().print(table)
     if given.save:
-        print(reports.write_table(reports.results([Path(row["path"]) for row in rows]), given.save))
+        found = reports.results([Path(row["path"]) for row in rows], note=lambda damage: None)  # it was said above
+        print(reports.write_table(found, given.save))
     return 0
 
 
@@ -84,7 +101,7 @@ def report(given: argparse.Namespace) -> int:
     if given.serve:
         reports.serve(given.runs[0], port=given.port, overlay=given.overlay)
         return 0
-    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export))
+    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export, note=_note))
     return 0
 
 
@@ -110,10 +127,10 @@ def diagnose(given: argparse.Namespace) -> int:
         return 0
     for path in given.run:
         result = diagnostics.diagnose_run(path, env=given.env, pairs=given.pairs, fit_steps=given.fit)
-        title = f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"
+        title = _cell(f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}")
         table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
         for line in lines(result):
-            table.add_row(*line)
+            table.add_row(*map(_cell, line))
         Console().print(table)
         print(f"numbers and figures: {path / 'diagnostics'}")
     return 0

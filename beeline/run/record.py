@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from beeline import files
 from beeline.errors import CheckpointError, RunFolderError, UnreadableError
+from beeline.run import metrics
 from beeline.run.sinks import Curve, Sink, Sinks, TensorBoard, WeightsAndBiases, tell
 
 LOOP_COLUMNS = (
@@ -193,18 +194,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def parse_metrics(content: bytes) -> list[dict[str, Any]]:
     """The rows of a metrics table's bytes; ValueError with the line that is none."""
-    lines = content[: content.rfind(b"\n") + 1].decode().splitlines()
-    header = lines[0].split(",") if lines else []
-    rows = []
-    for number, line in enumerate(lines[1:], start=2):
-        cells = line.split(",")
-        if len(cells) != len(header):
-            raise ValueError(f"line {number} has {len(cells)} cells where the header has {len(header)}")
-        try:
-            rows.append({name: float(cell) if cell else None for name, cell in zip(header, cells)})
-        except ValueError:
-            raise ValueError(f"line {number} has a cell that is no number") from None
-    return rows
+    found = metrics.parse(content)
+    if found.damage:
+        raise ValueError(found.trouble)
+    return found.rows()
 
 
 class Recorder:
