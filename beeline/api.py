@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
+import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from beeline import envs, files, runtime
-from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
-from beeline.evaluate import Evaluation, evaluate
+from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, Interrupted, RunFolderError, notes
+from beeline.evaluate import Evaluation, evaluate, never
 from beeline.loop import Callback, Trainer
 from beeline.run.build import attach, build, closing, env_name, spaces_of, take_checkpoint, take_initial_policy, task_of
 from beeline.run.checkpoint import CheckpointStore
@@ -25,6 +26,7 @@ from beeline.run.record import read_metrics
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
+TRACE = "error.txt"
 
 
 def _quiet(message: str) -> None:
@@ -73,21 +75,27 @@ def train(
     preset: str = "light",
     out: str | Path | None = None,
     eval_env: Any = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
 ) -> Run:
     """Train an algorithm on a task into a run folder.
 
-    `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
+    `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
+    algorithm's config and of `TrainConfig`.
     """
+    env = envs.with_arguments(env, env_kwargs)
     plan = Plan.make(algo, env_name(env), preset, options, absolute(init_from))
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
     RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+        if trainer.collector.spec.assumption:
+            report(trainer.collector.spec.assumption)
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
@@ -146,6 +154,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
     recorder = trainer.recorder
     step = trainer.progress.step
     view = None
+    (folder.path / TRACE).unlink(missing_ok=True)
     try:
         with graceful_stop(trainer) as caught:
             recorder.status("running", step)
@@ -161,7 +170,12 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
         recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
+    except Interrupted:
+        step = max(trainer.store.steps(), default=0) if trainer.store else 0  # from there it goes on, and does it again
+        recorder.status("stopped", step, signal.Signals(caught[0]).name)
+        raise Stopped(caught[0], folder.path, step) from None
     except Exception as error:
+        _keep_trace(error, folder.path)
         reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
         with contextlib.suppress(BeelineError, OSError):  # a full disk cannot take the status either; the error itself tells
             recorder.status("failed", trainer.progress.step, reason)
@@ -174,17 +188,32 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
     return Run(folder.path)
 
 
+def _keep_trace(error: Exception, path: Path) -> None:
+    """Write the whole traceback into the run folder where code that is not ours has failed, and say so in the message."""
+    if isinstance(error, BeelineError) and not notes(error):
+        return
+    with contextlib.suppress(BeelineError, OSError):
+        files.write_atomic(path / TRACE, "".join(traceback.format_exception(error)).encode())
+        if isinstance(error, BeelineError):
+            error.args = (f"{error} The whole traceback is in {path / TRACE}",)
+
+
 def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
     if plan.env.startswith(("instance:", "factory:")):
         return
     video = path / "videos" / f"step-{trainer.progress.step:012d}.mp4"
     try:
-        film(trainer.act, plan.env, plan.train.repeat, video, plan.train.seed)
+        film(trainer.act, plan.env, plan.train.repeat, video, plan.train.seed, plan.train.limit, trainer.stop_requested)
+    except Interrupted:
+        print("the video was given up; the training is finished.")
     except Exception as error:  # whatever a renderer may do, the training has succeeded
         print(f"the video could not be made: {error}")
 
 
-def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
+def film(
+    act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int, limit: int | None = None,
+    stop: Callable[[], bool] = never,
+) -> str:  # fmt: skip
     """Film one episode; where no GL library is found, say which package brings one. Returns what happened."""
     from beeline.envs import rendering, video
 
@@ -195,9 +224,9 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
         if backend is None:
             print(message)
             return message
-        filmed = envs.make(env, repeat=repeat or 1, render=True)
+        filmed = envs.make(env, repeat=repeat or 1, limit=limit, render=True)
         try:
-            video.record_episode(filmed, act, path, seed)
+            video.record_episode(filmed, act, path, seed, stop=stop)
         finally:
             filmed.close()
     return str(path)
@@ -217,12 +246,16 @@ class Model:
         *,
         preset: str = "light",
         eval_env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
+        env = envs.with_arguments(env, env_kwargs)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        if self.trainer.collector.spec.assumption:
+            _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
     def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
@@ -364,7 +397,7 @@ def evaluate_run(
     task = env if env is not None else policy.meta["env"]
     if isinstance(task, str) and task.startswith(("instance:", "factory:")):
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
-    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
+    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1, limit=policy.meta.get("limit") if env is None else None)
     try:
         if spaces_of(test_env) != policy.agent.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")

@@ -20,7 +20,7 @@ import numpy as np
 from beeline import rng, trees
 from beeline.agents.base import Agent, Batches
 from beeline.collect import Collector, Transition
-from beeline.errors import BeelineError, CheckpointError, EnvError
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
 from beeline.evaluate import Evaluation, evaluate
 from beeline.options import TrainConfig
 from beeline.replay import Replay
@@ -56,6 +56,7 @@ class Diagnoser(Protocol):
 
     env: gymnasium.Env
     columns: tuple[str, ...]
+    stop: Callable[[], bool]
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """The values of its columns."""
@@ -82,6 +83,7 @@ class Progress:
     rows: int = 0
     best_return: float | None = None
     best_step: int = -1
+    pending: bool = False  # what is due after this step was given up at a signal, and is done first when the run goes on
 
 
 def _describe(spaces: dict[str, Any]) -> str:
@@ -138,6 +140,9 @@ class Trainer:
                     self.save()
                     return self.progress.step >= until
             self._clock = (time.perf_counter(), self.progress.step)
+            if self.progress.pending and not self._what_is_due():
+                self.save()
+                return self.progress.step >= until
             self.collector.reopen()
             batches = self._draw()
             while self.progress.step < until:
@@ -154,6 +159,9 @@ class Trainer:
                     self.save()
                     return self.progress.step >= until
                 batches = self._draw()
+        except Interrupted:
+            self.save()  # with what is still due noted, so that a resumed run has every row of one never stopped
+            return False
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
@@ -212,18 +220,28 @@ class Trainer:
             self.state = self.agent.observe(self.state, self.collector.obs.copy())
 
     def _after_step(self, transitions: Sequence[Transition]) -> bool:
-        """Statistics, callbacks, rows and checkpoints; False if a callback wants to stop."""
+        """Statistics and callbacks, then what is due; False if a callback wants to stop."""
         self._take_statistics()
         self.on_decision()
         event = StepEvent(self.progress.step, transitions, self)
         stop = any([callback.on_step(event) is False for callback in self.callbacks])
-        evaluated: dict[str, Any] = {}
-        if self._due(self.config.eval_every):
-            evaluated = self._evaluate()
-            stop |= evaluated.pop("stop", False)
+        return self._what_is_due() and not stop
+
+    def _what_is_due(self) -> bool:
+        """Diagnosis, evaluation, row and checkpoint of this step; False if a callback wants to stop.
+
+        The diagnosis comes first: it leaves no trace, so both can be done again where a signal ends one of them.
+        """
+        self.progress.pending = True
         diagnosed: dict[str, float] = {}
         if self.diagnoser is not None and self.config.diagnose and self._due(self.config.diagnose):
             diagnosed = self.diagnoser(self.state, self.replay, self.progress.step)
+        evaluated: dict[str, Any] = {}
+        stop = False
+        if self._due(self.config.eval_every):
+            evaluated = self._evaluate()
+            stop = evaluated.pop("stop", False)
+        self.progress.pending = False
         if evaluated or self._due(self.config.log_every):
             self._write_row(evaluated | diagnosed)
         elif diagnosed:  # a row of its own, which takes nothing from the rows that a run without diagnoses writes
@@ -242,8 +260,9 @@ class Trainer:
         """One evaluation of the policy as it is."""
         assert self.eval_env is not None
         return evaluate(
-            self.act, self.eval_env, seed=self.config.seed, episodes=self.config.eval_episodes, first_episode=first_episode
-        )
+            self.act, self.eval_env, seed=self.config.seed, episodes=self.config.eval_episodes, first_episode=first_episode,
+            stop=self.stop_requested,
+        )  # fmt: skip
 
     def _evaluate(self) -> dict[str, Any]:
         if self.eval_env is None or not self.config.eval_episodes:
@@ -309,7 +328,7 @@ class Trainer:
 
     def policy_meta(self, step: int, score: float | None = None) -> dict[str, Any]:
         """What a policy file of this run says of itself."""
-        about = {"step": step, "eval_return": score, "repeat": self.config.repeat}
+        about = {"step": step, "eval_return": score, "repeat": self.config.repeat, "limit": self.config.limit}
         return policies.describe(self.identity["algo"], self.identity["env"], self.agent, **about)
 
     def _spaces(self) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def graceful_stop(trainer: Trainer) -> Iterator[list[int]]:
 
     previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     trainer.stop_requested = lambda: bool(caught)
+    if trainer.diagnoser is not None:
+        trainer.diagnoser.stop = lambda: trainer.stop_requested()
     try:
         yield caught
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,12 @@ def broken(fault: str, at: int) -> Callable[[], Walk]:
 
 
 FAULTS = [
-    ("nan reward", 75, NonFiniteError, r"at step 75 of the run: environment 'Walk', lane 0, step \d+: the reward is nan"),
+    ("nan reward", 75, NonFiniteError, r"at step 75 of the run: environment 'Walk', step \d+: the reward is nan"),
     ("inf reward", 75, NonFiniteError, r"at step 75 of the run: .*the reward is inf"),
     ("nan obs", 75, NonFiniteError, r"at step 75 of the run: .*observation\[0\] is nan \(1 of 2"),
     ("inf obs", 75, NonFiniteError, r"at step 75 of the run: .*observation\[0\] is -inf"),
     ("raise", 75, EnvError, r"at step 75 of the run: environment 'Walk' failed in step\(\): RuntimeError: the motor is hot"),
-    ("nan in reset", 3, NonFiniteError, r"at step \d+ of the run: .*step 0: observation\[1\] is nan"),
+    ("nan in reset", 3, NonFiniteError, r"at step \d+ of the run: .*'Walk', reset: observation\[1\] is nan"),
     ("raise in reset", 3, EnvError, r"at step \d+ of the run: .* failed in reset\(\): RuntimeError: the motor is cold"),
 ]
 
@@ -76,7 +77,7 @@ def test_a_failing_evaluation_stops_the_run_with_a_checkpoint(tmp_path: Path) ->
         beeline.train("sac", Walk, eval_env=broken("nan reward", 25), out=tmp_path / "run", **small("sac"))
     beeline.resume(tmp_path / "run", env=Walk)
     assert status(tmp_path / "run")["state"] == "finished"
-    with pytest.raises(EnvError, match=r"failed in step\(\) of an evaluation episode: RuntimeError: the motor is hot"):
+    with pytest.raises(EnvError, match=r"in an evaluation episode: .*failed in step\(\): RuntimeError: the motor is hot"):
         beeline.train("sac", Walk, eval_env=broken("raise", 2), out=tmp_path / "other", **small("sac"))
 
 
@@ -88,10 +89,37 @@ def test_a_model_goes_on_after_a_failed_reset() -> None:
     assert model.learn(40).step == before + 40
 
 
-def test_endless_evaluation_episodes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("beeline.evaluate.ENDLESS", 5)
-    with pytest.raises(EnvError, match=r"did not end within 5 decisions.*limit"):
-        beeline.SAC(WALK, **small("sac")).learn(10)
+class Endless(Walk):
+    """Never ends by itself."""
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_ = super().step(action)
+        return obs, reward, False, False, {}
+
+
+def test_an_environment_without_a_limit_is_told_of_at_once_and_gets_one() -> None:
+    assumed = r"'Endless' declares no time limit: its episodes are cut after 1,000 decisions\. .*limit=N"
+    with pytest.warns(UserWarning, match=assumed):
+        model = beeline.SAC(Endless, **small("sac", eval_episodes=2))
+    assert model.trainer.collector.spec.limit == 1000 and model.trainer.collector.spec.max_episode_steps is None
+    assert model.evaluate(1).lengths == [1000]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = beeline.SAC(Endless, limit=30, **small("sac"))
+    model.learn(70)
+    assert [row["eval/length"] for row in model.metrics if "eval/length" in row] == [30, 30]
+    assert model.trainer.collector.episodes == 2, "training is cut at the same limit"
+    with pytest.raises(ConfigError, match="has the limit 40, but limit=30 was given as well"):
+        beeline.SAC("toys:Walk-v0?limit=40", limit=30, **small("sac"))
+
+
+def test_a_limit_is_part_of_the_run_and_of_its_policy(tmp_path: Path) -> None:
+    run = beeline.train("sac", Endless, out=tmp_path / "run", limit=25, **small("sac", steps=60))
+    assert run.config["train"]["limit"] == 25 and run.policy().meta["limit"] == 25
+    evaluation, _ = beeline.evaluate_run(run.path, episodes=1, env=lambda: Endless())
+    assert evaluation.lengths == [1000], "another environment has its own limit"
+    by_id = beeline.train("sac", WALK, out=tmp_path / "other", limit=7, **small("sac", steps=60))
+    assert beeline.evaluate_run(by_id.path, episodes=2)[0].lengths == [7, 7]
 
 
 def test_diverged_networks_are_not_blamed_on_the_environment() -> None:
@@ -110,7 +138,7 @@ REPLAYS: list[tuple[str, Callable[[], gymnasium.Env], dict[str, Any], str]] = [
     ("drift", lambda: Walk(fault="drift"), {}, "the environment is not deterministic"),
     ("hardware", lambda: Walk(replayable=False), {}, "declares that it must not be replayed"),
     ("small ring", Walk, {"replay_capacity": 12}, "the start of its open episode is no longer in the replay"),
-    ("fails", broken("raise", 2), {}, "its open episode cannot be replayed (RuntimeError: the motor is hot)"),
+    ("fails", broken("raise", 2), {}, "its open episode cannot be replayed (environment 'Walk' failed in step(): RuntimeError: "),
 ]
 
 

@@ -100,5 +100,5 @@ class Goal(gymnasium.Env[Any, np.ndarray]):
         return self._obs(), float(near), False, self.count == 10, {"is_success": near}
 
 
-gymnasium.register("Walk-v0", Walk)
-gymnasium.register("Goal-v0", Goal)
+gymnasium.register("Walk-v0", Walk, max_episode_steps=LIMIT)
+gymnasium.register("Goal-v0", Goal, max_episode_steps=10)

@@ -63,7 +63,7 @@ def diagnose_run(
     plan = folder.plan()
     runtime.configure(plan.train.threads, plan.train.device)
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
-    own = envs.make(task_of(plan, env), repeat=plan.train.repeat or 1)
+    own = envs.make(task_of(plan, env), repeat=plan.train.repeat or 1, limit=plan.train.limit)
     try:
         agent = agents.get(plan.algo).build(plan.agent, spaces_of(own))
         state = trees.from_arrays(agent.init(plan.train.seed), checkpoint.arrays, "agent")

@@ -1,8 +1,8 @@
 """Every environment behind one interface: flat float32 observations, actions in [-1, 1], seeded episodes."""
 
-from beeline.envs.check import Finding, check
-from beeline.envs.registry import make, spec_of
+from beeline.envs.check import Finding, check, quick
+from beeline.envs.registry import make, spec_of, with_arguments
 from beeline.envs.sheet import contact_sheet
-from beeline.envs.spec import EnvSpec, check_finite
+from beeline.envs.spec import EnvSpec
 
-__all__ = ["EnvSpec", "Finding", "check", "check_finite", "contact_sheet", "make", "spec_of"]
+__all__ = ["EnvSpec", "Finding", "check", "contact_sheet", "make", "quick", "spec_of", "with_arguments"]

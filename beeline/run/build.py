@@ -38,16 +38,16 @@ def is_instance(env: Any) -> bool:
 
 def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnasium.Env], gymnasium.Env | None]:
     """The training lanes and the evaluation env of an id, a factory or an instance."""
-    repeat = config.repeat or 1
+    how: Any = {"repeat": config.repeat or 1, "limit": config.limit}
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [envs.make(env, **how) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = envs.make(eval_env, repeat=repeat)
+            evaluation = envs.make(eval_env, **how)
         elif not is_instance(env):
-            evaluation = envs.make(env, repeat=repeat)
+            evaluation = envs.make(env, **how)
     inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
     if len({id(each) for each in inner}) < len(inner):
         raise EnvError(
@@ -84,7 +84,7 @@ def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None
 
     if is_instance(env):
         raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
-    own = envs.make(env, repeat=config.repeat or 1)
+    own = envs.make(env, repeat=config.repeat or 1, limit=config.limit)
     if any(getattr(each, "env", each) is own.env for each in others):
         raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
     return Diagnoser(agent, own, config.seed)
