@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beeline.envs import spec_of
-from beeline.envs.boundary import during
+from beeline.envs.boundary import placed
 from beeline.errors import EnvError
 from beeline.replay import Replay
 from beeline.rng import episode_seed
@@ -77,12 +77,14 @@ class Collector:
                 self._next_episode(lane)
 
     def _reset(self, lane: int, episode: int) -> np.ndarray:
-        with self._in_lane(lane):
+        try:
             return self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))[0]
+        except EnvError as error:
+            raise self._of_lane(error, lane)  # noqa: B904 (it is the same error)
 
-    def _in_lane(self, lane: int) -> contextlib.AbstractContextManager[None]:
-        """Errors inside say which lane they are of, where there are several."""
-        return during(f"in lane {lane}") if len(self.envs) > 1 else contextlib.nullcontext()
+    def _of_lane(self, error: EnvError, lane: int) -> EnvError:
+        """The error with its lane, where there are several."""
+        return placed(error, f"in lane {lane}") if len(self.envs) > 1 else error
 
     def _next_episode(self, lane: int) -> None:
         number = self.lanes[lane].episode + 1
@@ -101,8 +103,8 @@ class Collector:
             try:
                 obs, paid, terminated, truncated, info = env.step(actions[lane])
             except EnvError as error:
-                with contextlib.suppress(EnvError), self._in_lane(lane):  # the first failure is the one to tell
-                    failure = failure or error
+                failure = failure or self._of_lane(error, lane)
+                with contextlib.suppress(EnvError):  # the first failure is the one to tell
                     self._next_episode(lane)
                 continue
             reward = float(paid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -28,7 +29,9 @@ from beeline.errors import (
     NonFiniteError,
     RunFolderError,
     UnknownNameError,
+    notes,
 )
+from beeline.run.checkpoint import CheckpointStore
 
 WALK = "toys:Walk-v0"
 
@@ -47,6 +50,14 @@ FAULTS = [
     ("nan obs", 75, NonFiniteError, r"at step 75 of the run: .*observation\[0\] is nan \(1 of 2"),
     ("inf obs", 75, NonFiniteError, r"at step 75 of the run: .*observation\[0\] is -inf"),
     ("raise", 75, EnvError, r"at step 75 of the run: environment 'Walk' failed in step\(\): RuntimeError: the motor is hot"),
+    ("large reward", 75, NonFiniteError, r"at step 75 of the run: .*the reward is 1e\+39, more than float32 holds"),
+    ("one number", 75, EnvError, r"at step 75 of the run: .*the observation has the shape \(1,\), expected is an array of 2"),
+    ("a scalar", 75, EnvError, r"at step 75 of the run: .*the observation is 0.5 \(float\), expected is an array of 2"),
+    ("a row", 75, EnvError, r"at step 75 of the run: .*the observation has the shape \(1, 2\), expected is an array of 2"),
+    ("no info", 75, EnvError, r"at step 75 of the run: .*info is None, expected is a dict"),
+    ("text flag", 75, EnvError, r"at step 75 of the run: .*terminated is 'False' \(str\), expected is True or False"),
+    ("four values", 75, EnvError, r"at step 75 of the run: .*four values were returned"),
+    ("array reward", 75, EnvError, r"at step 75 of the run: .*the reward is an array of shape \(1,\)"),
     ("nan in reset", 3, NonFiniteError, r"at step \d+ of the run: .*'Walk', reset: observation\[1\] is nan"),
     ("raise in reset", 3, EnvError, r"at step \d+ of the run: .* failed in reset\(\): RuntimeError: the motor is cold"),
 ]
@@ -69,6 +80,33 @@ def test_a_failing_environment_stops_the_run_with_a_checkpoint(
     # After a failed step the lane was in a new episode, which is replayed; after a failed reset there was none.
     assert len(said) == (1 if "reset" in fault else 0), said
     assert "no episode was open" in said[0] if said else True
+
+
+@pytest.mark.parametrize("fault", ["large reward", "one number", "a scalar", "a row", "nan obs"])
+def test_what_is_refused_is_in_no_replay_and_no_checkpoint(fault: str, tmp_path: Path) -> None:
+    """With a checkpoint after every step and three lanes: the last one is as good as any."""
+    options = small("sac", checkpoint_every=1, keep_checkpoints=1, eval_episodes=0, num_envs=3)
+    with pytest.raises(EnvError, match=r"of the run: in lane 0: environment 'Walk', step \d+: "):
+        beeline.train("sac", broken(fault, 30), out=tmp_path / "run", **options)
+    ring = CheckpointStore(tmp_path / "run").load(pytest.fail).restore_replay()
+    for lane in range(3):
+        rows = ring.export(lane, ring.oldest(lane), ring.rows(lane))
+        assert np.isfinite(rows["reward"]).all() and np.isfinite(rows["obs"]).all()
+        assert (rows["obs"][:, 0] != rows["obs"][:, 1]).all(), "one number was written to both places"
+    beeline.resume(tmp_path / "run", env=Walk)
+    assert status(tmp_path / "run")["state"] == "finished"
+
+
+def test_an_exception_of_the_user_is_shown_with_its_own_lines_and_kept_whole(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match=r"the motor is hot \(.*toys\.py, line \d+\)") as caught:
+        beeline.train("sac", broken("raise", 30), out=tmp_path / "run", **small("sac", eval_episodes=0))
+    [frame] = notes(caught.value)
+    assert re.fullmatch(r'  .*toys\.py, line \d+, in step\n    raise RuntimeError\("the motor is hot"\)', frame)
+    assert f"The whole traceback is in {tmp_path / 'run' / 'error.txt'}" in str(caught.value)
+    kept = (tmp_path / "run" / "error.txt").read_text()
+    assert kept.startswith("Traceback") and "boundary.py" in kept and 'raise RuntimeError("the motor is hot")' in kept
+    beeline.resume(tmp_path / "run", env=Walk)
+    assert not (tmp_path / "run" / "error.txt").exists(), "it is not the story of this run any more"
 
 
 def test_a_failing_evaluation_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:

@@ -90,8 +90,13 @@ def during(place: str) -> Iterator[None]:
     try:
         yield
     except EnvError as error:
-        error.args = (f"{place}: {error}",)
-        raise
+        raise placed(error, place)  # noqa: B904 (it is the same error)
+
+
+def placed(error: EnvError, place: str) -> EnvError:
+    """The same error, which says where it happened."""
+    error.args = (f"{place}: {error}",)
+    return error
 
 
 # --- spaces ---------------------------------------------------------------------------------------------------------
@@ -136,6 +141,8 @@ class Boundary:
         try:
             given = self._reset(seed=seed, options=options)
         except Exception as error:
+            if isinstance(error, TypeError) and "unexpected keyword argument" in str(error) and not _own_frames(error):
+                raise self._refused("it takes no seed or no options: def reset(self, *, seed=None, options=None).") from error
             raise failed(f"environment {self.env_id!r} failed in reset()", error) from error
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise self._refused(f"{shown(given)} was returned, expected are two values: return observation, {{}}.")
@@ -253,7 +260,8 @@ class Boundary:
         return self._flatten({key: np.asarray(given[key]) for key in parts})
 
     def _examined_array(self, name: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
-        expected = f"expected is an array of {shape[0]} numbers, shape {shape}, as in observation_space"
+        numbers = "1 number" if shape == (1,) else f"{shape[0]} numbers"
+        expected = f"expected is an array of {numbers}, shape {shape}, as in observation_space"
         try:
             array = np.asarray(given)
         except Exception:

@@ -79,9 +79,18 @@ def lookup(task: str) -> gymnasium.envs.registration.EnvSpec:
             f"start from the folder that it lies in; this one is {Path.cwd()}."
         ) from error
     except gymnasium.error.Error as error:
-        prefix = f"{module}:" if module else "gym/"
-        known = [prefix + other for other in (gymnasium.registry if module else [*GYM, *gymnasium.registry])]
-        raise UnknownNameError("environment", task if module else f"gym/{task}", dict.fromkeys(known)) from error
+        if module:
+            own = [f"{module}:{other}" for other, spec in gymnasium.registry.items() if _is_of(module, spec.entry_point)]
+            hint = f"The module registers {', '.join(own[:5]) or 'nothing'}{' and others' if len(own) > 5 else ''}."
+            raise UnknownNameError("environment", task, own, hint) from error
+        known = [f"gym/{other}" for other in (*GYM, *gymnasium.registry)]
+        raise UnknownNameError("environment", f"gym/{task}", dict.fromkeys(known)) from error
+
+
+def _is_of(module: str, entry_point: object) -> bool:
+    """Whether what makes an environment lies in a module or below it."""
+    home = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return re.split("[.:]", home)[: module.count(".") + 1] == module.split(".")
 
 
 def _import(module: str) -> None:
