@@ -8,8 +8,9 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -20,25 +21,28 @@ from beeline.envs.tables import GYM
 from beeline.errors import EnvError, UnknownNameError
 
 
-def build(task: str, render: bool, **arguments: Any) -> Built:
+def build(task: str, render: bool, arguments: Mapping[str, Any] = MappingProxyType({})) -> Built:
     """Make a registered environment, with arguments of its own."""
-    return registered(task, task if ":" in task else f"gym/{task}", task, render, **arguments)
+    return registered(task, task if ":" in task else f"gym/{task}", task, render, arguments=arguments)
 
 
-def registered(gym_id: str, env_id: str, task: str, render: bool, success: bool | None = None, **kwargs: object) -> Built:
+def registered(
+    gym_id: str, env_id: str, task: str, render: bool, success: bool | None = None,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> Built:  # fmt: skip
     """Make a registered environment without Gymnasium's wrappers: the adapter does their work in one step."""
     spec = copy.copy(lookup(gym_id))
     spec.order_enforce = False
-    if render:  # a user's environment need not have the argument
-        kwargs["render_mode"] = "rgb_array"
+    # In the spec, where an argument may have any name; a user's environment need not have the one for rendering.
+    spec.kwargs = {**spec.kwargs, **arguments, **({"render_mode": "rgb_array"} if render else {})}
     try:
-        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **kwargs)
+        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
         old = " MuJoCo -v2 and -v3 ids need mujoco_py, which no longer installs: use -v5 or -v4."
         raise EnvError(f"environment {env_id!r} cannot be made: {error}{old * ('mujoco' in str(error))}") from error
     except Exception as error:
         unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
-        if unknown and unknown[1] in kwargs:
+        if unknown and unknown[1] in arguments:
             raise _unknown_argument(env_id, spec, unknown[1]) from error
         raise boundary.failed(f"environment {env_id!r} cannot be made", error) from error
     return Built(env, task, spec.max_episode_steps, reports_success(env) if success is None else success)

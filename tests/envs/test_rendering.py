@@ -6,7 +6,7 @@ import pytest
 from beeline import envs
 from beeline.envs import rendering
 from beeline.envs.video import record_episode
-from beeline.errors import EnvError
+from beeline.errors import EnvError, Interrupted
 
 
 @pytest.fixture
@@ -68,3 +68,10 @@ def test_an_environment_made_without_rendering_says_so(tmp_path):
     env = envs.make("gym/Swimmer-v5")
     with pytest.raises(EnvError, match="render=True"):
         record_episode(env, lambda obs: np.zeros(2), tmp_path / "x.mp4", seed=0)
+
+
+def test_a_film_that_is_given_up_leaves_no_file(tmp_path):
+    env, asked = envs.make("gym/Swimmer-v5?limit=50", render=True), []
+    with pytest.raises(Interrupted):
+        record_episode(env, lambda obs: np.ones(2), tmp_path / "x.mp4", seed=0, stop=lambda: len(asked) > 3 or asked.append(1))
+    assert len(asked) == 4 and not list(tmp_path.iterdir())
