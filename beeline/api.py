@@ -154,6 +154,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
     recorder = trainer.recorder
     step = trainer.progress.step
     view = None
+    caught: list[int] = []
     (folder.path / TRACE).unlink(missing_ok=True)
     try:
         with graceful_stop(trainer) as caught:
@@ -170,10 +171,13 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
         recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
-    except Interrupted:
-        step = max(trainer.store.steps(), default=0) if trainer.store else 0  # from there it goes on, and does it again
-        recorder.status("stopped", step, signal.Signals(caught[0]).name)
-        raise Stopped(caught[0], folder.path, step) from None
+    except Stopped:
+        raise
+    except KeyboardInterrupt:  # an evaluation was given up, or a second Ctrl-C did not wait: the last checkpoint is what there is
+        step = max(trainer.store.steps(), default=0) if trainer.store else 0
+        number = caught[0] if caught else signal.SIGINT
+        recorder.status("stopped", step, signal.Signals(number).name)
+        raise Stopped(number, folder.path, step) from None
     except Exception as error:
         _keep_trace(error, folder.path)
         reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"

@@ -157,6 +157,8 @@ def test_second_ctrl_c_does_not_wait(beeline: Zygote, tmp_path: Path) -> None:
     assert process.alive()
     process.signal(signal.SIGINT)
     assert process.wait() == 130
+    assert f"stopped by SIGINT at step 0; a checkpoint is written. Go on with: beeline resume {run}" in process.err
+    assert '"stopped"' in (run / "status.json").read_text()
 
 
 def asleep(pid: int) -> bool:
