@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from numpy._core import umath
 
-from beeline.envs.boundary import FLOAT32, Boundary, failed, space_of
+from beeline.envs.boundary import FLOAT32, LARGEST, SMALLEST, Boundary, failed, space_of
 from beeline.envs.ids import Options
 from beeline.envs.spec import Built, EnvSpec
 from beeline.errors import ConfigError, EnvError
@@ -76,12 +76,15 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
             obs, reward, terminated, truncated, info = world.step(taken if rescale is None else rescale(taken))
             if info:
                 world.success(info)
-            total += reward if pay is None else pay(reward, info)
+            total += reward if pay is None else pay(world.reward(float(reward)), info)
             if world.taken >= self._limit:
                 truncated = True
             if terminated or truncated:
                 break
-        return world.observation(obs), world.reward(float(total)), bool(terminated), bool(truncated), info
+        total = float(total)
+        if not SMALLEST <= total <= LARGEST:
+            world.reward(total)  # says what is wrong with it
+        return world.observation(obs), total, terminated is not False and bool(terminated), bool(truncated), info
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """Return the current frame as an RGB array."""

@@ -8,11 +8,11 @@ What is as promised passes quickly; whatever is not is looked at again, slowly, 
 from __future__ import annotations
 
 import contextlib
-import math
 import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FLOAT32 = np.dtype(np.float32)
 LARGEST = float(np.finfo(np.float32).max)
+SMALLEST = -LARGEST
 BOOLS = frozenset({bool, np.bool_})
 NUMBERS = frozenset({float, int, np.float64, np.float32, np.int64})
 SUCCESS_KEYS = ("success", "is_success", "solved", "goal_achieved")
@@ -149,7 +150,7 @@ class Boundary:
         return self.observation(given[0]), self._info(given[1])
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One environment step; the observation is as it came, all else is checked."""
+        """One environment step; observation and reward are as they came, but the reward is a number."""
         self.taken += 1
         try:
             given: Any = self._step(action)
@@ -159,9 +160,8 @@ class Boundary:
             _, reward, terminated, truncated, info = given
             if (
                 reward.__class__ in NUMBERS
-                and -LARGEST <= reward <= LARGEST  # type: ignore[operator]
-                and terminated.__class__ in BOOLS
-                and truncated.__class__ in BOOLS
+                and (terminated is False or terminated.__class__ in BOOLS)
+                and (truncated is False or truncated.__class__ in BOOLS)
                 and info.__class__ is dict
             ):
                 return given
@@ -170,10 +170,11 @@ class Boundary:
     def observation(self, given: Any) -> np.ndarray:
         """The observation as a flat float32 array of the promised length, every number finite."""
         try:
-            flat = given if self._flatten is None else self._flatten(given)
+            flatten = self._flatten
+            flat = given if flatten is None else flatten(given)
             # A finite sum of squares proves every term finite, at a third of the price of looking at each; overflow of
             # the squares takes the slow way.
-            if flat.shape == self._shape and flat.dtype is FLOAT32 and math.isfinite(flat.dot(flat)):
+            if flat.shape == self._shape and flat.dtype is FLOAT32 and isfinite(flat.dot(flat)):
                 return flat
         except Exception:  # whatever it was, the slow way finds the words
             pass
@@ -188,8 +189,8 @@ class Boundary:
                 return
 
     def reward(self, total: float) -> float:
-        """The sum over repeated steps, which must be finite as well."""
-        return total if -LARGEST <= total <= LARGEST else self._reward(total)
+        """The reward of a step or of a decision, finite in float32."""
+        return total if SMALLEST <= total <= LARGEST else self._reward(total)
 
     # --- the slow way, for the words --------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Boundary:
             raise self._refused(f"{len(given)} values were returned, expected are five: return {expected}.")
         obs, reward, terminated, truncated, info = given
         return (
-            obs, self._reward(reward), self._flag("terminated", terminated), self._flag("truncated", truncated),
+            obs, self._number(reward), self._flag("terminated", terminated), self._flag("truncated", truncated),
             self._info(info),
         )  # fmt: skip
 
@@ -229,21 +230,21 @@ class Boundary:
             return info if isinstance(info, dict) else dict(info)
         raise self._refused(f"info is {shown(info)}, expected is a dict, {{}} where there is nothing to say.")
 
-    def _reward(self, reward: Any) -> float:
-        number = None
+    def _number(self, reward: Any) -> float:
         if np.ndim(reward) == 0 and not isinstance(reward, str | bytes | complex | np.complexfloating):
-            with contextlib.suppress(TypeError, ValueError):
-                number = float(reward)
-        if number is None:
-            raise self._refused(f"the reward is {shown(reward)}, expected is one number.")
-        if not math.isfinite(number):
-            raise self._refused(f"the reward is {number}. Mend the reward function, then resume.", NonFiniteError)
-        if abs(number) > LARGEST:
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                return float(reward)
+        raise self._refused(f"the reward is {shown(reward)}, expected is one number.")
+
+    def _reward(self, reward: float) -> float:
+        if not isfinite(reward):
+            raise self._refused(f"the reward is {reward}. Mend the reward function, then resume.", NonFiniteError)
+        if abs(reward) > LARGEST:
             raise self._refused(
-                f"the reward is {number:g}, more than float32 holds (at most {LARGEST:.3g}). Scale the reward, then resume.",
+                f"the reward is {reward:g}, more than float32 holds (at most {LARGEST:.3g}). Scale the reward, then resume.",
                 NonFiniteError,
             )
-        return number
+        return reward
 
     def _examined_observation(self, given: Any) -> np.ndarray:
         parts: Mapping[str, Any] | None = getattr(self._space, "spaces", None)
@@ -277,7 +278,7 @@ class Boundary:
         if bad.size:
             first, label = bad[0], "observation" if name == "the observation" else name
             value, count = array[first], f"{bad.size} of {flat.size} numbers"
-            if math.isfinite(value):
+            if isfinite(value):
                 raise self._refused(
                     f"{label}[{first}] is {value:g}, more than float32 holds (at most {LARGEST:.3g}; {count}). "
                     "Scale the observation, then resume.",
