@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import signal
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import files, runtime, trees
+from beeline import envs, files, runtime, trees
 from beeline.envs import registry, trust
-from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
-from beeline.evaluate import Evaluation, evaluate
+from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, Interrupted, RunFolderError, notes
+from beeline.evaluate import Evaluation, evaluate, never
 from beeline.loop import Callback, Trainer
 from beeline.run.build import (
     attach,
@@ -39,6 +40,7 @@ from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
 Report = Callable[[str], None]
+TRACE = "error.txt"
 
 
 def _quiet(message: str) -> None:
@@ -93,16 +95,20 @@ def train(
     preset: str | None = None,
     out: str | Path | None = None,
     eval_env: Any = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
 ) -> Run:
     """Train an algorithm on a task into a run folder.
 
-    `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
+    `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
+    algorithm's config and of `TrainConfig`.
     """
     trust.allow(env, eval_env)
+    env = envs.with_arguments(env, env_kwargs)
     plan = Plan.make(algo, env_name(env), preset, options, absolute(init_from))
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
@@ -110,6 +116,8 @@ def train(
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
         check_length(trainer, plan)
+        if trainer.collector.spec.assumption:
+            report(trainer.collector.spec.assumption)
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
@@ -201,10 +209,13 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = _record(trainer)
     progress, view, good = trainer.progress, None, False
+    caught: list[int] = []
+    with contextlib.suppress(OSError):
+        (folder.path / TRACE).unlink(missing_ok=True)
 
-    def leave(state: str, reason: str) -> None:
+    def leave(state: str, reason: str, step: int | None = None) -> None:
         with contextlib.suppress(BeelineError, OSError):  # not even in place: then the error itself must tell
-            recorder.status(state, trainer.progress.step, reason)
+            recorder.status(state, trainer.progress.step if step is None else step, reason)
 
     try:
         with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
@@ -224,10 +235,14 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         good = True
     except Stopped:
         raise
-    except KeyboardInterrupt:
-        leave("stopped", "Ctrl-C twice: no checkpoint")
-        raise
+    except KeyboardInterrupt:  # the last evaluation was given up, or a second Ctrl-C did not wait: the last checkpoint stays
+        assert isinstance(trainer.store, CheckpointStore)
+        number, step = caught[0] if caught else signal.SIGINT, max(trainer.store.steps(), default=0)
+        name = signal.Signals(number).name
+        leave("stopped", f"{name} twice: no checkpoint" if len(caught) > 1 else name, step)
+        raise Stopped(number, folder.path, step) from None
     except Exception as error:
+        _keep_trace(error, folder.path)
         leave("failed", str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}")
         raise
     finally:
@@ -237,17 +252,32 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
     return Run(folder.path)
 
 
+def _keep_trace(error: Exception, path: Path) -> None:
+    """Write the whole traceback into the run folder where code that is not ours has failed, and say so in the message."""
+    if isinstance(error, BeelineError) and not notes(error):
+        return
+    with contextlib.suppress(BeelineError, OSError):
+        files.write_atomic(path / TRACE, "".join(traceback.format_exception(error)).encode())
+        if isinstance(error, BeelineError):
+            error.args = (f"{error} The whole traceback is in {path / TRACE}",)
+
+
 def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
     if plan.env.startswith(("instance:", "factory:")):
         return
     video = path / "videos" / f"step-{trainer.progress.step:012d}.mp4"
     try:
-        film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed)
+        film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed, plan.train.limit, trainer.stop_requested)
+    except Interrupted:
+        print("the video was given up; the training is finished.")
     except Exception as error:  # whatever a renderer may do, the training has succeeded
         tell(f"the video could not be made: {reason(error)}")
 
 
-def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
+def film(
+    act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int, limit: int | None = None,
+    stop: Callable[[], bool] = never,
+) -> str:  # fmt: skip
     """Film one episode; where no GL library is found, say which package brings one. Returns what happened."""
     from beeline.envs import rendering, video
 
@@ -259,9 +289,9 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
             print(message)
             return message
         files.own_folder(path.parent)
-        filmed = registry.make(env, repeat=repeat or 1, render=True)
+        filmed = registry.make(env, repeat=repeat or 1, limit=limit, render=True)
         try:
-            video.record_episode(filmed, act, path, seed)
+            video.record_episode(filmed, act, path, seed, stop=stop)
         finally:
             filmed.close()
     return str(path)
@@ -281,13 +311,17 @@ class Model:
         *,
         preset: str | None = None,
         eval_env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
         trust.allow(env, eval_env)
+        env = envs.with_arguments(env, env_kwargs)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        if self.trainer.collector.spec.assumption:
+            _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
     def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
@@ -323,7 +357,7 @@ class Model:
         return Policy(agent, trees.from_arrays(agent.blank_policy(), own), self._meta(self.step), self.plan.train.seed)
 
     def _meta(self, step: int, score: float | None = None) -> dict[str, Any]:
-        about = {"step": step, "eval_return": score, "repeat": self.plan.train.repeat}
+        about = {"step": step, "eval_return": score, "repeat": self.plan.train.repeat, "limit": self.plan.train.limit}
         return describe(self.plan.algo, self.plan.env, self.trainer.agent, **about)
 
     @property
@@ -451,7 +485,7 @@ def evaluate_run(
     path = Path(path)
     policy = load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
     task = env if env is not None else recorded_task(policy.meta["env"])
-    test_env = registry.make(task, repeat=policy.meta.get("repeat") or 1)
+    test_env = registry.make(task, repeat=policy.meta.get("repeat") or 1, limit=policy.meta.get("limit") if env is None else None)
     try:
         if spaces_of(test_env) != policy.agent.task.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")

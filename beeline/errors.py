@@ -10,6 +10,15 @@ class BeelineError(Exception):
     """Base of all errors that are the user's to mend; the command line prints them without a traceback."""
 
 
+def notes(error: BaseException | None) -> list[str]:
+    """What was noted on an error and on those it came from, such as the lines of the user's code in which it arose."""
+    found: list[str] = []
+    while error is not None:
+        found += getattr(error, "__notes__", [])
+        error = error.__cause__
+    return found
+
+
 class ConfigError(BeelineError):
     """A hyperparameter is unknown, of the wrong type, or out of its range."""
 
@@ -59,3 +68,10 @@ class DiskFullError(RunFolderError):
 
 class UnreadableError(RunFolderError, ValueError):
     """A file is damaged, too large, or no file of its own: a link out of its folder, a folder, a pipe."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal came in the middle of an evaluation, a diagnosis or a film, which is given up and leaves no row.
+
+    Not an Exception, so that nothing swallows it on its way out.
+    """

@@ -19,7 +19,7 @@ import numpy as np
 from beeline import trees
 from beeline.agents.base import Agent
 from beeline.collect import Collector, Transition
-from beeline.errors import BeelineError, CheckpointError, EnvError
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
 from beeline.evaluate import Evaluation, Player, evaluate
 from beeline.memory import Clock, Replay
 from beeline.options import TrainConfig
@@ -113,6 +113,7 @@ class Diagnoser(Protocol):
 
     env: gymnasium.Env
     columns: tuple[str, ...]
+    stop: Callable[[], bool]
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """The values of its columns."""
@@ -130,6 +131,7 @@ class Progress:
     best_return: float | None = None
     best_step: int = -1
     done: list[str] = dataclasses.field(default_factory=list)  # events that happen once and have happened
+    pending: bool = False  # what is due after this step was given up at a signal, and is done first when the run goes on
 
 
 class Trainer:
@@ -188,9 +190,14 @@ class Trainer:
         try:
             for event in self.events:
                 event.start(self)
+            if self.progress.pending:
+                self._happen()
             self.collector.reopen()
             while self.progress.step < until and not self.stopping and not self.stop_requested():
                 self._turn()
+        except Interrupted:
+            self.save()  # with what is still due noted, so that a resumed run has every row of one never stopped
+            return False
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
@@ -229,6 +236,9 @@ class Trainer:
         self.on_decision()
         told_step = StepEvent(self.progress.step, steps, self)
         self.stopping |= any([callback.on_step(told_step) is False for callback in self.callbacks])
+        self._happen()
+
+    def _happen(self) -> None:
         for event in self.events:
             event(self)
 
@@ -260,8 +270,9 @@ class Trainer:
             return None
         episodes, now = self.config.eval_episodes, self.progress
         result = evaluate(
-            self.player(), self.eval_env, seed=self.config.seed, episodes=episodes, first_episode=now.evaluations * episodes
-        )
+            self.player(), self.eval_env, seed=self.config.seed, episodes=episodes, first_episode=now.evaluations * episodes,
+            stop=self.stop_requested,
+        )  # fmt: skip
         best = now.best_return is None or result.mean > now.best_return
         arrays = trees.to_arrays(self.agent.policy(self.state)) if best else {}
         if keep:

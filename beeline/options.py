@@ -15,6 +15,9 @@ class TrainConfig(Config):
     seed: int = option(0, "seed of everything random", low=0, high=2**31 - 1)
     num_envs: int = option(1, "environments stepped side by side; updates are scaled with them", low=1, high=1024)
     repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
+    limit: int | None = option(
+        None, "environment steps after which an episode is cut; none: as the task declares, else 1000 decisions", low=1
+    )
     eval_every: int = option(5_000, "environment steps between evaluations", low=1)
     eval_episodes: int = option(10, "episodes per evaluation; 0: no evaluation", low=0)
     diagnose: int | None = option(None, "environment steps between diagnoses of Q (docs/diagnostics.md); none: never", low=1)

@@ -48,9 +48,25 @@ def configure(threads: int | None, device: str | None) -> int:
             jax.config.update("jax_platforms", {"gpu": "cuda"}.get(device, device))
         try:
             jax.devices()
-        except RuntimeError as error:
-            raise ConfigError(f"device = {device!r} is not available here ({str(error).splitlines()[0]}).") from None
+        except Exception as error:  # JAX asserts, raises or says, by the device that was asked for
+            raise _unavailable(device, error) from error
+    elif device is not None:
+        import jax
+
+        if jax.default_backend() not in (device, {"gpu": "cuda"}.get(device)):
+            raise ConfigError(
+                f"device = {device!r} comes too late: JAX has started on {jax.default_backend()!r} in this process. Choose the "
+                "device before anything is trained or loaded."
+            )
     return int(os.environ.get("NPROC", cores()))
+
+
+def _unavailable(device: str | None, error: Exception) -> ConfigError:
+    """What is missing for a device, and what goes without it."""
+    said = str(error).partition("\n")[0].strip()
+    advice = {"gpu": " For an NVIDIA GPU, install JAX with CUDA: pip install 'jax[cuda12]'."}.get(device or "", "")
+    why = f" ({said})" if said else ""
+    return ConfigError(f"device = {device!r} is not available here{why}.{advice} Without the option, JAX takes what there is.")
 
 
 def versions() -> dict[str, str]:

@@ -49,6 +49,8 @@ def graceful_stop(trainer: Trainer, give_up: Callable[[signal.Signals], None] = 
     with _watched_from_a_thread(give_up):
         previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
         trainer.stop_requested = lambda: bool(caught)
+        if trainer.diagnoser is not None:
+            trainer.diagnoser.stop = lambda: trainer.stop_requested()
         try:
             yield caught
         finally:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -220,6 +221,16 @@ def comparison_improvement() -> str:
     return table(["probability of improvement", "value"], rows)
 
 
+def mistakes() -> str:
+    """What people do wrong with their environments and what they are told; a test makes every one of the mistakes."""
+    spec = importlib.util.spec_from_file_location("mistakes", DOCS.parent / "tests" / "envs" / "mistakes.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for its own module
+    spec.loader.exec_module(module)
+    return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in module.MISTAKES])
+
+
 def starting_temperature() -> str:
     """Evaluated returns on walker-run for two starting temperatures: the first seed of each line."""
     steps = range(20_000, 100_001, 20_000)
@@ -250,6 +261,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
+    "mistakes": mistakes,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
 }
 

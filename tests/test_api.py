@@ -269,3 +269,13 @@ def test_importing_is_quick_and_complete() -> None:
         assert getattr(beeline, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'PPO'"):
         _ = beeline.PPO
+
+
+def test_arguments_of_the_environment(tmp_path: Path) -> None:
+    run = beeline.train("sac", WALK, env_kwargs={"success": True}, out=tmp_path / "run", **small("sac", steps=60))
+    assert run.config["env"] == f"{WALK}?success=true"
+    assert run.metrics[0]["eval/success"] is not None
+    assert beeline.resume(run.path, steps=80).metrics[-1]["step"] == 80
+    model = beeline.SAC(Walk, env_kwargs={"success": True}, **small("sac"))
+    assert model.evaluate(1).successes is not None
+    assert model.plan.env == "factory:Walk"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
-from beeline.errors import BeelineError, ConfigError
+from beeline.errors import BeelineError, ConfigError, notes
 
 if TYPE_CHECKING:
     from beeline.agents import Entry
@@ -117,11 +117,13 @@ def train(arguments: Sequence[str]) -> int:
     given = vars(_parse("train", arguments, fill))
     own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
-    from beeline import api
+    from beeline import api, envs
     from beeline.display import make_display
 
+    for finding in envs.quick(own["env"]):
+        _note(finding.message)
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"],
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
         display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
@@ -179,7 +181,8 @@ def evaluate(arguments: Sequence[str]) -> int:
         folder = given.run if given.run.is_dir() else given.run.parent
         name = f"eval-{'best' if given.best else 'latest'}-{policy.meta.get('step', 0)}.mp4"
         task, path = given.env or policy.meta["env"], folder / "videos" / name
-        print(api.film(policy.player(given.seed), task, policy.meta.get("repeat"), path, given.seed))
+        limit = None if given.env else policy.meta.get("limit")
+        print(api.film(policy.player(given.seed), task, policy.meta.get("repeat"), path, given.seed, limit))
     return 0
 
 
@@ -245,7 +248,7 @@ def check_env(arguments: Sequence[str]) -> int:
     findings = envs.check(given.env)
     styles = {"error": "red", "warning": "yellow", "ok": "green"}
     for finding in findings:  # plain text: a message may hold brackets of the environment's own
-        Console().print(Text.assemble((f"{finding.level:<8}", styles[finding.level]), finding.message))
+        Console(soft_wrap=True).print(Text.assemble((f"{finding.level:<8}", styles[finding.level]), finding.message))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -331,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
         return COMMANDS[words[0]][0](words[1:])
     except BeelineError as error:
-        print(f"beeline: {error}", file=sys.stderr)
+        print("\n".join([f"beeline: {error}", *notes(error)]), file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         from beeline.stopping import Stopped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +14,7 @@ from beeline import rng
 from beeline.agents.base import Agent
 from beeline.diagnostics import bias, delta
 from beeline.diagnostics.probe import Probe
+from beeline.evaluate import never
 from beeline.memory import Replay
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Diagnoser:
     def __init__(self, agent: Agent, env: gymnasium.Env, seed: int, effort: Effort | None = None) -> None:
         self.probe, self.env, self.seed, self.effort = Probe(agent), env, seed, effort or Effort()
         self.columns = columns(agent)
+        self.stop: Callable[[], bool] = never  # asked at every decision: a diagnosis can be given up
         self._root = rng.root(seed)
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
@@ -59,7 +62,7 @@ class Diagnoser:
         """Q against Monte Carlo returns."""
         effort = self.effort
         return bias.measure(
-            self.probe, state, self.env, root=self._root, seed=self.seed, step=step, pairs=effort.pairs
+            self.probe, state, self.env, root=self._root, seed=self.seed, step=step, pairs=effort.pairs, stop=self.stop
         )
 
     def buffer(self, state: Any, replay: Replay, step: int) -> dict[str, float]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from beeline.envs import registry, trust
-from beeline.envs.check import Finding, check
+from beeline.envs.check import Finding, check, quick
+from beeline.envs.registry import with_arguments
 from beeline.envs.sheet import contact_sheet
-from beeline.envs.spec import EnvSpec, check_finite
+from beeline.envs.spec import EnvSpec
 
 if TYPE_CHECKING:
     from beeline.envs.adapter import Adapter
     from beeline.envs.registry import EnvLike
 
 
-
-def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
+def make(env: EnvLike, *, repeat: int = 1, limit: int | None = None, render: bool = False) -> Adapter:
     """Make an environment with flat float32 observations and actions in [-1, 1] (docs/environments.md).
 
-    `env` is an id such as `dmc/walker-run?noise=0.2`, a factory, or an instance; `render` asks for RGB frames. This is for who
-    writes the id: it names the id's module (see `trust`). An id that may come out of a file is for `registry.make`.
+    `env` is an id such as `dmc/walker-run?noise=0.2`, a factory, or an instance; `limit` is a time limit in environment
+    steps in place of its own; `render` asks for RGB frames. This is for who writes the id: it names the id's module (see
+    `trust`). An id that may come out of a file is for `registry.make`.
     """
     trust.allow(env)
-    return registry.make(env, repeat=repeat, render=render)
+    return registry.make(env, repeat=repeat, limit=limit, render=render)
 
 
 def spec_of(env: EnvLike, *, repeat: int = 1) -> EnvSpec:
@@ -31,4 +32,4 @@ def spec_of(env: EnvLike, *, repeat: int = 1) -> EnvSpec:
     return registry.spec_of(env, repeat=repeat)
 
 
-__all__ = ["EnvSpec", "Finding", "check", "check_finite", "contact_sheet", "make", "spec_of"]
+__all__ = ["EnvSpec", "Finding", "check", "contact_sheet", "make", "quick", "spec_of", "with_arguments"]

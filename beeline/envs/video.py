@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beeline.envs import rendering
-from beeline.errors import EnvError, RunFolderError
+from beeline.envs.boundary import during
+from beeline.errors import EnvError, Interrupted, RunFolderError
 from beeline.files import explained
 
 if TYPE_CHECKING:
@@ -31,28 +32,33 @@ class EpisodeResult:
     path: Path
 
 
-def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: float | None = None) -> EpisodeResult:
+def record_episode(
+    env: Adapter, act: Act, path: str | Path, seed: int, fps: float | None = None, stop: Callable[[], bool] = lambda: False
+) -> EpisodeResult:
     """Play one episode with `act(obs) -> action` and write what it looked like to `path` (mp4).
 
-    One frame per decision; without `fps` the video runs as fast as the environment's own clock.
+    One frame per decision; without `fps` the video runs as fast as the environment's own clock. `stop` is asked at every
+    decision; a film that is given up, for this or another reason, leaves no file.
     """
     import imageio.v2 as imageio
 
     path = Path(path)
     repeat = env.facts.repeat
     rate = fps or max(1.0, env.metadata["render_fps"] / repeat)
-    obs, _ = env.reset(seed=seed)
-    first = frame_of(env)
-    total, decisions, success, done = 0.0, 0, None, False
     part = path.with_name(f".{path.stem}.tmp{path.suffix}")  # a reader sees the whole video or none
     try:
-        with explained(path):
+        with during("in a filmed episode"), explained(path):
+            obs, _ = env.reset(seed=seed)
+            first = frame_of(env)
+            total, decisions, success, done = 0.0, 0, None, False
             path.parent.mkdir(parents=True, exist_ok=True)
             part.unlink(missing_ok=True)
             writer: Any
             with imageio.get_writer(part, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
                 writer.append_data(first)
                 while not done:
+                    if stop():
+                        raise Interrupted
                     obs, reward, terminated, truncated, info = env.step(act(obs))
                     writer.append_data(frame_of(env))
                     total, decisions, done = total + reward, decisions + 1, terminated or truncated
@@ -63,9 +69,7 @@ def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: flo
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-    steps = decisions * repeat
-    if env.facts.max_episode_steps is not None:
-        steps = min(steps, env.facts.max_episode_steps)  # the last decision may have been cut short by the limit
+    steps = min(decisions * repeat, env.facts.limit)  # the last decision may have been cut short by the limit
     return EpisodeResult(total, steps, success, path)
 
 

@@ -44,16 +44,16 @@ def is_instance(env: Any) -> bool:
 
 def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnasium.Env], gymnasium.Env | None]:
     """The training lanes and the evaluation env of an id, a factory or an instance."""
-    repeat = config.repeat or 1
+    how: Any = {"repeat": config.repeat or 1, "limit": config.limit}
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [registry.make(env, repeat=repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [registry.make(env, **how) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = registry.make(eval_env, repeat=repeat)
+            evaluation = registry.make(eval_env, **how)
         elif not is_instance(env):
-            evaluation = registry.make(env, repeat=repeat)
+            evaluation = registry.make(env, **how)
     inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
     if len({id(each) for each in inner}) < len(inner):
         raise EnvError(
@@ -73,7 +73,7 @@ def spaces_of(env: gymnasium.Env) -> Spaces:
 def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
     """What the agent is told of its world."""
     spec = registry.spec_of(env)
-    return Task(spaces_of(env), spec.max_episode_steps, spec.repeat, lanes, spec.ends)
+    return Task(spaces_of(env), spec.limit, spec.repeat, lanes, spec.ends)
 
 
 def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = ()) -> Trainer:
@@ -116,7 +116,7 @@ def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None
 
     if is_instance(env):
         raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
-    own = registry.make(env, repeat=config.repeat or 1)
+    own = registry.make(env, repeat=config.repeat or 1, limit=config.limit)
     if any(getattr(each, "env", each) is own.env for each in others):
         raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
     return Diagnoser(agent, own, config.seed)
@@ -129,7 +129,8 @@ def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
         folder, names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )
     trainer.store = CheckpointStore(folder, plan.train.keep_checkpoints)
-    trainer.policies = PolicyFiles(folder, describe(plan.algo, plan.env, trainer.agent, repeat=plan.train.repeat))
+    about = {"repeat": plan.train.repeat, "limit": plan.train.limit}
+    trainer.policies = PolicyFiles(folder, describe(plan.algo, plan.env, trainer.agent, **about))
 
 
 def take_initial_policy(trainer: Trainer, plan: Plan) -> None:

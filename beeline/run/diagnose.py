@@ -65,7 +65,7 @@ def diagnose_run(
     plan = folder.plan()
     runtime.configure(plan.train.threads, plan.train.device)
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
-    own = registry.make(task_of(plan, env), repeat=plan.train.repeat or 1)
+    own = registry.make(task_of(plan, env), repeat=plan.train.repeat or 1, limit=plan.train.limit)
     try:
         agent = agents.get(plan.algo).build(plan.agent, facts_of(own))
         state = trees.from_arrays(agent.init(plan.train.seed), checkpoint.arrays, "agent")

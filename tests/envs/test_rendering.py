@@ -8,7 +8,7 @@ from beeline import envs
 from beeline.api import film
 from beeline.envs import rendering
 from beeline.envs.video import record_episode
-from beeline.errors import EnvError, RunFolderError
+from beeline.errors import EnvError, Interrupted, RunFolderError
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_video_that_could_not_be_written_whole_is_none(tmp_path, monkeypatch):
     import imageio.v2 as imageio
 
     class Screen:
-        facts = type("Facts", (), {"id": "screen", "repeat": 1, "max_episode_steps": None})
+        facts = type("Facts", (), {"id": "screen", "repeat": 1, "max_episode_steps": None, "limit": 1000})
         metadata = {"render_fps": 10}  # noqa: RUF012
         render_mode = "rgb_array"
 
@@ -164,3 +164,10 @@ def test_a_video_that_could_not_be_written_whole_is_none(tmp_path, monkeypatch):
     with pytest.raises(RunFolderError, match=r"y\.mp4 could not be written whole\. Is the disk full\?"):
         record_episode(Screen(), lambda obs: obs, other, seed=0)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_film_that_is_given_up_leaves_no_file(tmp_path):
+    env, asked = envs.make("gym/Swimmer-v5?limit=50", render=True), []
+    with pytest.raises(Interrupted):
+        record_episode(env, lambda obs: np.ones(2), tmp_path / "x.mp4", seed=0, stop=lambda: len(asked) > 3 or asked.append(1))
+    assert len(asked) == 4 and not list(tmp_path.iterdir())

@@ -124,7 +124,8 @@ def test_a_hard_linked_copy_of_a_table_is_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "wrong"),
-    [(b"step,a\n1,2,3\n", "line 2 has 3 cells"), (b"step\nx\n", "no number"), (b"\xff\n", "no column 'step'"), (b"step,a\n1\n", "1 cells")],
+    [(b"step,a\n1,2,3\n", "line 2 has 3 cells"), (b"step\nx\n", "no number"), (b"\xff\n", "no column 'step'"),
+     (b"step,a\n1\n", "1 cells")],
 )
 def test_a_damaged_table_is_named(content: bytes, wrong: str, tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_bytes(content)
