@@ -1,4 +1,4 @@
-"""The contact sheet: one frame of every paper task in one picture, made by `python -m beeline.envs FILE`."""
+"""The contact sheet: one frame of every paper task in one picture, made by `python -m beeline.envs FILE [SUITE]`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def contact_sheet(path: str | Path, tasks: Sequence[PaperTask] = PAPER_TASKS) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
     return troubles
+
+
+def tasks_of(suite: str) -> tuple[PaperTask, ...]:
+    """All listed tasks of a suite."""
+    from beeline.envs.registry import suite_of
+
+    chosen = suite_of(suite, suite)
+    return tuple(PaperTask(f"{suite}/{task}", chosen.title) for task in chosen.tasks)
 
 
 def one_frame(env_id: str, seed: int = 0) -> np.ndarray:
