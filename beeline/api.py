@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from beeline.run.plan import Plan
 from beeline.run.policy import Policy, load_policy
 from beeline.run.record import read_metrics
 from beeline.stopping import Stopped, graceful_stop
+
+if TYPE_CHECKING:
+    from beeline.envs.adapter import Adapter
+    from beeline.envs.video import KeyFrame
 
 Report = Callable[[str], None]
 
@@ -359,17 +363,44 @@ def evaluate_run(
     path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
+    policy = _policy_of(path, best)
+    with _fitting_env(policy, env) as test_env:
+        result = evaluate(policy.act, test_env, seed=seed, episodes=episodes)
+    return result, policy
+
+
+def key_frames(
+    path: str | Path, count: int, *, best: bool = False, seed: int = 1, env: Any = None
+) -> tuple[list[KeyFrame], float, Policy]:
+    """Evenly spaced frames of one episode of a run's or file's greedy policy, the episode's return, and the policy."""
+    from beeline.envs import rendering, video
+
+    policy = _policy_of(path, best)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)  # as in `film`
+        backend, message = rendering.choose_backend()
+        if backend is None:
+            raise EnvError(message)
+        with _fitting_env(policy, env, render=True) as filmed:
+            frames, total = video.key_frames(filmed, policy.act, seed, count)
+    return frames, total, policy
+
+
+def _policy_of(path: str | Path, best: bool) -> Policy:
     path = Path(path)
-    policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    return load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+
+
+@contextlib.contextmanager
+def _fitting_env(policy: Policy, env: Any, render: bool = False) -> Iterator[Adapter]:
+    """The task of a policy, or another one with the same spaces, open for as long as it is needed."""
     task = env if env is not None else policy.meta["env"]
     if isinstance(task, str) and task.startswith(("instance:", "factory:")):
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
-    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
+    made = envs.make(task, repeat=policy.meta.get("repeat") or 1, render=render)
     try:
-        if spaces_of(test_env) != policy.agent.spaces:
+        if spaces_of(made) != policy.agent.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
-        result = evaluate(policy.act, test_env, seed=seed, episodes=episodes)
+        yield made
     finally:
-        test_env.close()
-    return result, policy
-
+        made.close()

@@ -1,9 +1,9 @@
-"""Recording an episode as an mp4, without a screen."""
+"""Recording an episode as an mp4 or as key frames, without a screen."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,18 +39,18 @@ def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: flo
     path = Path(path)
     env_id, repeat = env.facts.id, env.facts.repeat
     rate = fps or max(1.0, env.metadata["render_fps"] / repeat)
-    obs, _ = env.reset(seed=seed)
+    episode = _episode(env, act, seed)
+    next(episode)
     first = frame_of(env)
-    total, decisions, success, done = 0.0, 0, None, False
+    total, decisions, success = 0.0, 0, None
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         writer: Any
         with imageio.get_writer(path, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
             writer.append_data(first)
-            while not done:
-                obs, reward, terminated, truncated, info = env.step(act(obs))
+            for reward, info in episode:
                 writer.append_data(frame_of(env))
-                total, decisions, done = total + reward, decisions + 1, terminated or truncated
+                total, decisions = total + reward, decisions + 1
                 success = bool(success) or info["success"] if "success" in info else success
     steps = decisions * repeat
     if env.facts.max_episode_steps is not None:
@@ -58,6 +58,40 @@ def record_episode(env: Adapter, act: Act, path: str | Path, seed: int, fps: flo
     if not path.stat().st_size:
         raise EnvError(f"environment {env_id!r}: the video {path} is empty.")
     return EpisodeResult(total, steps, success, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyFrame:
+    """A picture of an episode and the time on the environment's own clock."""
+
+    seconds: float
+    picture: np.ndarray
+
+
+def key_frames(env: Adapter, act: Act, seed: int, count: int) -> tuple[list[KeyFrame], float]:
+    """Frames evenly spaced in time over one episode, its start and its end among them, and the episode's return.
+
+    The episode is played twice, the first time to learn how long it is: keeping every frame of a long one would take
+    gigabytes. One with fewer decisions than frames gives as many frames as it has.
+    """
+    rewards = [reward for reward, _ in _episode(env, act, seed)]
+    wanted = set(np.linspace(0, len(rewards) - 1, count).round().astype(int).tolist())
+    seconds = env.facts.repeat / env.metadata["render_fps"]
+    frames = [
+        KeyFrame(decision * seconds, frame_of(env)) for decision, _ in enumerate(_episode(env, act, seed)) if decision in wanted
+    ]
+    return frames, sum(rewards)
+
+
+def _episode(env: Adapter, act: Act, seed: int) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Play one episode: reward and info of every decision as it is taken, and before them 0 and nothing at the start."""
+    obs, _ = env.reset(seed=seed)
+    yield 0.0, {}
+    done = False
+    while not done:
+        obs, reward, terminated, truncated, info = env.step(act(obs))
+        done = terminated or truncated
+        yield reward, info
 
 
 def frame_of(env: Adapter) -> np.ndarray:

@@ -5,7 +5,8 @@ import pytest
 
 from beeline import envs
 from beeline.envs import rendering
-from beeline.envs.video import record_episode
+from beeline.envs.sheet import film_strip
+from beeline.envs.video import frame_of, key_frames, record_episode
 from beeline.errors import EnvError
 
 
@@ -62,6 +63,29 @@ def test_an_episode_becomes_a_video(tmp_path):
         assert reader.count_frames() == 7  # the first frame and one per decision
         frame = reader.get_data(6)
     assert frame.shape[0] % 2 == 0 and frame.shape[1] % 2 == 0 and frame.std() > 5, "not a black picture"
+
+
+def test_key_frames_are_evenly_spaced_and_become_rows_of_a_picture(tmp_path):
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    from PIL import Image
+
+    env = envs.make("gym/Swimmer-v5?limit=24&repeat=2", render=True)  # 12 decisions; a step is 0.04 s, drawn at 25 per second
+    frames, total = key_frames(env, lambda obs: np.ones(2), seed=0, count=5)
+    assert [frame.seconds for frame in frames] == pytest.approx([0, 0.24, 0.48, 0.72, 0.96])
+    record = record_episode(env, lambda obs: np.ones(2), tmp_path / "swim.mp4", seed=0)
+    assert total == pytest.approx(record.episode_return)
+    env.reset(seed=0)
+    assert (frame_of(env) == frames[0].picture).all()
+    for _ in range(3):
+        env.step(np.ones(2))
+    assert (frame_of(env) == frames[1].picture).all()
+    short, _ = key_frames(envs.make("gym/Swimmer-v5?limit=2", render=True), lambda obs: np.ones(2), seed=0, count=7)
+    assert len(short) == 3  # the start and two steps
+    film_strip(tmp_path / "new" / "strip.png", [("one", frames), ("another", short)])
+    picture = np.asarray(Image.open(tmp_path / "new" / "strip.png").convert("RGB"))
+    assert picture.shape == (2 * 250, 5 * 200, 3)
+    assert picture[40:220, 810:990].std() > 5 and picture[290:470, 610:].std() == 0  # the second row ends after three
 
 
 def test_an_environment_made_without_rendering_says_so(tmp_path):
