@@ -21,6 +21,7 @@ from beeline.envs.dkitty.env import DKitty
 from beeline.envs.dkitty.observation import Reading, euler_of, euler_rates, heading, layout, observe
 from beeline.envs.dkitty.options import SimToReal
 from beeline.envs.dkitty.tasks import VARIANTS, draw_start, judge
+from beeline.envs.sheet import tasks_of
 from beeline.errors import ConfigError, UnknownNameError
 
 FLAT = dataclasses.replace(VARIANTS["walk-randomdynamics"], height=0.0)
@@ -313,8 +314,9 @@ def test_every_variant(name):
     check_env(env.env, skip_render_check=True, skip_close_check=True)
 
 
-def test_the_tables_list_every_variant():
-    assert list(tables.DKITTY) == list(VARIANTS)
+def test_the_tables_and_the_sheet_list_every_variant():
+    assert list(tables.DKITTY) == list(VARIANTS) and len(VARIANTS) == 17
+    assert [task.id for task in tasks_of("dkitty")] == [f"dkitty/{name}" for name in VARIANTS]
 
 
 def test_a_fall_terminates_and_the_horizon_truncates():
@@ -684,8 +686,8 @@ def test_a_push_comes_every_four_seconds():
     env, twin = with_options(push=0.5), DKitty(VARIANTS["walk-fixed"])
     env.reset(seed=0)
     twin.reset(seed=0)
-    for step in range(1, 41):
-        if step == 40:
+    for step in range(42):
+        if step == 40:  # after 4 s
             twin.data.qvel[:] = env.data.qvel
             angle = np.random.default_rng(0)
             angle.bit_generator.state = env.np_random.bit_generator.state

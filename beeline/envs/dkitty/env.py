@@ -101,10 +101,10 @@ class DKitty(gymnasium.Env[np.ndarray, np.ndarray]):
         self._action = np.clip(action, -1.0, 1.0).astype(np.float64)
         if not (options.drop and self.np_random.random() < options.drop):
             self._carried_out = self._action
-        self._steps += 1
-        if options.push and self._steps % PUSH_EVERY == 0:
+        if options.push and self._steps and self._steps % PUSH_EVERY == 0:
             angle = self.np_random.uniform(0.0, 2 * math.pi)
             data.qvel[:2] += options.push * math.cos(angle), options.push * math.sin(angle)
+        self._steps += 1
         targets = robot.joint_targets(self._carried_out, self.command_range)
         command = robot.limited(targets, data.qpos[self._joints])
         if self._delay:

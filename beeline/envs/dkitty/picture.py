@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -18,14 +18,25 @@ if TYPE_CHECKING:
     from beeline.envs.dkitty.env import DKitty
 
 WIDTH, HEIGHT_PX = 640, 480
-# Colours of a ground in its joints and hollows, in the middle, and on its heights.
-COLOURS = {
-    None: ((0.36, 0.33, 0.30), (0.62, 0.57, 0.50), (0.84, 0.79, 0.70)),
-    "rough-stone-road": ((0.30, 0.29, 0.28), (0.56, 0.56, 0.57), (0.70, 0.70, 0.71)),
-    "uphill-stone-road": ((0.27, 0.25, 0.22), (0.58, 0.54, 0.47), (0.74, 0.69, 0.60)),
-    "grassland": ((0.25, 0.20, 0.13), (0.36, 0.42, 0.17), (0.58, 0.58, 0.27)),
+Colour = tuple[float, float, float]
+
+
+class Paint(NamedTuple):
+    """How a ground looks: colours of its hollows, middle and heights, the deviation of its heights, and its grain."""
+
+    hollows: Colour
+    middle: Colour
+    heights: Colour
+    relief: float
+    grain: float
+
+
+FIELD = Paint((0.36, 0.33, 0.30), (0.62, 0.57, 0.50), (0.84, 0.79, 0.70), relief=0.026, grain=0.02)
+PAINTS = {
+    "rough-stone-road": Paint((0.30, 0.29, 0.28), (0.56, 0.56, 0.57), (0.70, 0.70, 0.71), relief=0.004, grain=0.02),
+    "uphill-stone-road": Paint((0.27, 0.25, 0.22), (0.58, 0.54, 0.47), (0.74, 0.69, 0.60), relief=0.008, grain=0.03),
+    "grassland": Paint((0.25, 0.20, 0.13), (0.36, 0.42, 0.17), (0.58, 0.58, 0.27), relief=0.015, grain=0.05),
 }
-GRAIN = {None: 0.02, "rough-stone-road": 0.02, "uphill-stone-road": 0.03, "grassland": 0.09}
 
 
 class Picture:
@@ -77,13 +88,11 @@ class Picture:
     def _paint(self, heights: np.ndarray) -> None:
         """Colour the ground by its heights, with some grain, and hand field and texture to the graphics card."""
         model, variant = self.env.model, self.env.variant
-        name = next((name for name, kind in TERRAINS.items() if kind is variant.terrain), None)
-        relief = heights - _blurred(heights)
-        scale = relief.std() or 1.0
-        shade = np.clip(0.5 + relief / (3 * scale), 0.0, 1.0)
+        paint = next((PAINTS[name] for name, kind in TERRAINS.items() if kind is variant.terrain), FIELD)
+        shade = np.clip(0.5 + (heights - _blurred(heights)) / (3 * paint.relief), 0.0, 1.0)
         fine = np.repeat(np.repeat(shade[:-1, :-1], TEXELS, 0), TEXELS, 1)
-        grain = np.random.default_rng(0).normal(0.0, GRAIN[name], fine.shape)  # paint, not physics: no draw of the episode's
-        low, middle, high = (np.array(colour) for colour in COLOURS[name])
+        grain = np.random.default_rng(0).normal(0.0, paint.grain, fine.shape)  # paint, not physics: no draw of the episode's
+        low, middle, high = (np.array(colour) for colour in paint[:3])
         below, above = np.clip(2 * fine, 0, 1)[..., None], np.clip(2 * fine - 1, 0, 1)[..., None]
         colour = low + (middle - low) * below + (high - middle) * above + grain[..., None]
         texture = model.texture("ground").id
