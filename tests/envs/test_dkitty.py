@@ -21,7 +21,7 @@ from beeline.envs.dkitty.env import DKitty
 from beeline.envs.dkitty.observation import Reading, euler_of, euler_rates, heading, layout, observe
 from beeline.envs.dkitty.options import SimToReal
 from beeline.envs.dkitty.tasks import VARIANTS, draw_start, judge
-from beeline.envs.sheet import tasks_of
+from beeline.envs.sheet import one_frame, tasks_of
 from beeline.errors import ConfigError, UnknownNameError
 
 FLAT = dataclasses.replace(VARIANTS["walk-randomdynamics"], height=0.0)
@@ -265,6 +265,8 @@ def test_walk_success_of_the_paper_and_of_robel():
     fallen = judge("walk", reading((0, 1.6, 0), (math.acos(0.899), 0, 0)), target)
     assert fallen.fallen and not fallen.success and fallen.terms["falling"] == -500
     assert fallen.terms["upright"] == pytest.approx(-0.01)
+    lost = judge("walk", reading((0, 1.6, 0)), target, lost=True)
+    assert lost.fallen and not lost.success and not lost.score_success and lost.terms["falling"] == -500
 
 
 def test_stand_by_hand():
@@ -452,9 +454,12 @@ def test_nothing_that_is_not_finite_comes_out_of_a_simulation_that_diverged():
     for name in ("walk-hard", "stand-random"):
         env = DKitty(VARIANTS[name])
         env.reset(seed=0)
+        env.data.qpos[1] = 0.5
+        before, *_ = env.step(robot.action_for(ZERO))
         env.data.qvel[3] = np.nan
         obs, reward, terminated, _, info = env.step(ZERO)
         assert terminated and np.isfinite(obs).all() and math.isfinite(reward)
+        assert (obs[:6] == before[:6]).all(), "where it was last seen"
         assert not info["success"] and info["reward_terms"]["falling"] < 0
         obs, _ = env.reset(seed=0)
         *_, terminated, _, _ = env.step(robot.action_for(ZERO))
@@ -752,6 +757,10 @@ def test_drawing_changes_nothing_and_shows_the_ground_of_the_episode():
             pairs += [env.step(robot.action_for(ZERO))[0].tobytes() for env in (drawn, plain)]
         assert pairs[::2] == pairs[1::2]
     assert frames[0].shape == (480, 640, 3) and frames[0].std() > 20
-    ground = np.abs(frames[0][300:].astype(int) - frames[4][300:]).mean()
-    assert ground > 3, "another episode has another ground"
     drawn.close()
+    fresh = envs.make("dkitty/walk-rough-stone-road", render=True)
+    fresh.reset(seed=1)
+    assert (fresh.render() == frames[4]).all() and (frames[4] != frames[0]).any(), "the ground is that of the episode"
+    fresh.close()
+    red, green, blue = one_frame("dkitty/walk-grassland")[300:].mean((0, 1))
+    assert green > blue + 20 and red > blue, "grass and soil are painted"
