@@ -382,7 +382,7 @@ def key_frames(
         if backend is None:
             raise EnvError(message)
         with _fitting_env(policy, env, render=True) as filmed:
-            frames, total = video.key_frames(filmed, policy.act, seed, count)
+            frames, total = video.key_frames(filmed, lambda: policy.act, seed, count)
     return frames, total, policy
 
 

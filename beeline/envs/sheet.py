@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import numpy as np
 
 from beeline.envs.paper import PAPER_TASKS, PaperTask
 from beeline.errors import BeelineError
-from beeline.files import explained
+from beeline.files import explained, write_atomic
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,9 +81,11 @@ def _write(picture: Image, path: Path) -> None:
     """Save as PNG with a palette of its own, fitted to all of the frames: a third of the size."""
     from PIL import Image
 
+    buffer = io.BytesIO()
+    picture.quantize(256, kmeans=2, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture.quantize(256, kmeans=2, dither=Image.Dither.NONE).save(path, "PNG", optimize=True)
+        write_atomic(path, buffer.getbuffer())
 
 
 def tasks_of(suite: str) -> tuple[PaperTask, ...]:

@@ -68,18 +68,17 @@ class KeyFrame:
     picture: np.ndarray
 
 
-def key_frames(env: Adapter, act: Act, seed: int, count: int) -> tuple[list[KeyFrame], float]:
+def key_frames(env: Adapter, player: Callable[[], Act], seed: int, count: int) -> tuple[list[KeyFrame], float]:
     """Frames evenly spaced in time over one episode, its start and its end among them, and the episode's return.
 
-    The episode is played twice, the first time to learn how long it is: keeping every frame of a long one would take
-    gigabytes. One with fewer decisions than frames gives as many frames as it has.
+    The episode is played twice, each time by a new player, and the first time to learn how long it is: keeping every frame of
+    a long one would take gigabytes. One with fewer decisions than frames gives as many frames as it has.
     """
-    rewards = [reward for reward, _ in _episode(env, act, seed)]
+    rewards = [reward for reward, _ in _episode(env, player(), seed)]
     wanted = set(np.linspace(0, len(rewards) - 1, count).round().astype(int).tolist())
     seconds = env.facts.repeat / env.metadata["render_fps"]
-    frames = [
-        KeyFrame(decision * seconds, frame_of(env)) for decision, _ in enumerate(_episode(env, act, seed)) if decision in wanted
-    ]
+    again = enumerate(_episode(env, player(), seed))
+    frames = [KeyFrame(decision * seconds, frame_of(env)) for decision, _ in again if decision in wanted]
     return frames, sum(rewards)
 
 

@@ -70,17 +70,20 @@ def test_key_frames_are_evenly_spaced_and_become_rows_of_a_picture(tmp_path):
         pytest.skip(rendering.INSTALL)
     from PIL import Image
 
+    def ones(obs):
+        return np.ones(2)
+
     env = envs.make("gym/Swimmer-v5?limit=24&repeat=2", render=True)  # 12 decisions; a step is 0.04 s, drawn at 25 per second
-    frames, total = key_frames(env, lambda obs: np.ones(2), seed=0, count=5)
+    frames, total = key_frames(env, lambda: ones, seed=0, count=5)
     assert [frame.seconds for frame in frames] == pytest.approx([0, 0.24, 0.48, 0.72, 0.96])
-    record = record_episode(env, lambda obs: np.ones(2), tmp_path / "swim.mp4", seed=0)
+    record = record_episode(env, ones, tmp_path / "swim.mp4", seed=0)
     assert total == pytest.approx(record.episode_return)
     env.reset(seed=0)
     assert (frame_of(env) == frames[0].picture).all()
     for _ in range(3):
         env.step(np.ones(2))
     assert (frame_of(env) == frames[1].picture).all()
-    short, _ = key_frames(envs.make("gym/Swimmer-v5?limit=2", render=True), lambda obs: np.ones(2), seed=0, count=7)
+    short, _ = key_frames(envs.make("gym/Swimmer-v5?limit=2", render=True), lambda: ones, seed=0, count=7)
     assert len(short) == 3  # the start and two steps
     film_strip(tmp_path / "new" / "strip.png", [("one", frames), ("another", short)])
     picture = np.asarray(Image.open(tmp_path / "new" / "strip.png").convert("RGB"))
