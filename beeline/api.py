@@ -8,9 +8,9 @@ import json
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metri
 from beeline.run.sinks import reason, tell
 from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
+
+if TYPE_CHECKING:
+    from beeline.envs.adapter import Adapter
+    from beeline.envs.video import KeyFrame
 
 Report = Callable[[str], None]
 TRACE = "error.txt"
@@ -482,15 +486,44 @@ def evaluate_run(
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
     trust.allow(env)
-    path = Path(path)
-    policy = load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
-    task = env if env is not None else recorded_task(policy.meta["env"])
-    test_env = registry.make(task, repeat=policy.meta.get("repeat") or 1, limit=policy.meta.get("limit") if env is None else None)
-    try:
-        if spaces_of(test_env) != policy.agent.task.spaces:
-            raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+    policy = _policy_of(path, best)
+    with _fitting_env(policy, env) as test_env:
         result = evaluate(policy.player(seed), test_env, seed=seed, episodes=episodes)
-    finally:
-        test_env.close()
     return result, policy
 
+
+def key_frames(
+    path: str | Path, count: int, *, best: bool = False, seed: int = 1, env: Any = None
+) -> tuple[list[KeyFrame], float, Policy]:
+    """Evenly spaced frames of one episode of a run's or file's greedy policy, the episode's return, and the policy."""
+    from beeline.envs import rendering, video
+
+    trust.allow(env)
+    policy = _policy_of(path, best)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)  # as in `film`
+        backend, message = rendering.choose_backend()
+        if backend is None:
+            raise EnvError(message)
+        with _fitting_env(policy, env, render=True) as filmed:
+            frames, total = video.key_frames(filmed, lambda: policy.player(seed), seed, count)
+    return frames, total, policy
+
+
+def _policy_of(path: str | Path, best: bool) -> Policy:
+    path = Path(path)
+    return load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+
+
+@contextlib.contextmanager
+def _fitting_env(policy: Policy, env: Any, render: bool = False) -> Iterator[Adapter]:
+    """The task of a policy, or another one with the same spaces, open for as long as it is needed."""
+    task = env if env is not None else recorded_task(policy.meta["env"])
+    limit = policy.meta.get("limit") if env is None else None
+    made = registry.make(task, repeat=policy.meta.get("repeat") or 1, limit=limit, render=render)
+    try:
+        if spaces_of(made) != policy.agent.task.spaces:
+            raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+        yield made
+    finally:
+        made.close()

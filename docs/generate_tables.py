@@ -19,6 +19,7 @@ from beeline.agents.presets import preset_options
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
+from beeline.envs.dkitty.options import SimToReal
 from beeline.options import TrainConfig
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
@@ -125,6 +126,12 @@ def loop_metrics() -> str:
 def commands() -> str:
     """The commands."""
     return table(["command", "what it does"], [[f"`beeline {name}`", text] for name, (_, text) in COMMANDS.items()])
+
+
+def dkitty_options() -> str:
+    """The options that only D'Kitty ids have."""
+    rows = [[f"`{name}`", rule.allowed or "true or false", rule.doc] for name, rule in SimToReal.rules().items()]
+    return table(["option", "allowed", "what it adds"], rows)
 
 
 def algorithms() -> str:
@@ -252,6 +259,7 @@ def starting_temperature() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "options run": run_options,
     "options algorithms": algorithm_options,
+    "options dkitty": dkitty_options,
     "loop metrics": loop_metrics,
     "commands": commands,
     "algorithms": algorithms,

@@ -1,5 +1,5 @@
 """Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
-`diagnose`, `paper`.
+`diagnose`, `film`, `paper`.
 """
 
 from __future__ import annotations
@@ -133,6 +133,41 @@ def diagnose(given: argparse.Namespace) -> int:
             table.add_row(*map(_cell, line))
         Console().print(table)
         print(f"numbers and figures: {path / 'diagnostics'}")
+    return 0
+
+
+def fill_film(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline film`."""
+    parser.add_argument("run", type=Path, nargs="+", help="run folders or policy files: a row of the picture each")
+    parser.add_argument("--frames", type=int, default=7, help="frames of each run, evenly spaced in time [7]")
+    parser.add_argument("-o", "--out", type=Path, default=Path("film.png"), metavar="FILE", help="the picture [film.png]")
+    parser.add_argument("--label", action="append", default=[], metavar="TEXT", help="of a row, in the order of the runs")
+    parser.add_argument("--best", action="store_true", help="the best evaluated policies instead of the latest")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the episode [1]")
+    parser.add_argument("--env", help="another task with the same observations and actions")
+
+
+def film(given: argparse.Namespace) -> int:
+    """Lay key frames of runs under each other in one picture."""
+    if given.frames < 2:
+        raise ConfigError(f"frames = {given.frames} is out of range; allowed: >= 2 (the start and the end of an episode).")
+    if given.label and len(given.label) != len(given.run):
+        raise ConfigError(f"{len(given.label)} labels for {len(given.run)} runs: give --label once for every run, or not at all.")
+    if given.out.suffix.lower() != ".png":
+        raise ConfigError(f"the picture {given.out} must end in .png.")
+    from beeline import api, runtime
+    from beeline.envs.sheet import film_strip
+
+    runtime.configure(None, None)
+    rows = []
+    for number, path in enumerate(given.run):
+        frames, total, policy = api.key_frames(path, given.frames, best=given.best, seed=given.seed, env=given.env)
+        meta = policy.meta
+        own = f"{meta['algo']} on {given.env or meta['env']}, step {meta.get('step', 0):,}"
+        name = given.label[number] if given.label else own
+        rows.append((f"{name}: return {total:,.1f}", frames))
+    film_strip(given.out, rows)
+    print(given.out)
     return 0
 
 

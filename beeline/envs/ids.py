@@ -7,6 +7,7 @@ name is an argument of the environment itself, with a JSON value: `tank:Tank-v0?
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import re
@@ -14,6 +15,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from beeline.config import Config
+from beeline.envs.tables import SUITES
 from beeline.errors import ConfigError, UnknownNameError
 
 MODULE_ID = re.compile(r"[A-Za-z_][\w.]*:.+")
@@ -23,18 +26,20 @@ MISSPELT = {"true": "true", "false": "false", "none": "null", "null": "null", "n
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the adapter adds to an environment; the defaults add nothing."""
+    """What the adapter adds to an environment; the defaults add nothing. `own` are options that the suite itself reads."""
 
     noise: float = 0.0
     repeat: int = 1
     sparse: float = 0.0
     limit: int | None = None
+    own: tuple[tuple[str, Any], ...] = ()  # options that a suite's ids have besides everybody's
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the environment itself
 
     def query(self) -> str:
         """Return what differs from the defaults as `?name=value&…`, in alphabetical order, arguments included."""
-        fields = [field for field in dataclasses.fields(self) if field.name != "arguments"]
+        fields = [field for field in dataclasses.fields(self) if field.name not in ("own", "arguments")]
         given = {f.name: _text(getattr(self, f.name)) for f in fields if getattr(self, f.name) != f.default}
+        given |= {name: _text(value) for name, value in self.own}
         given |= {name: _json(value) for name, value in self.arguments.items()}
         return "?" + "&".join(f"{name}={text}" for name, text in sorted(given.items())) if given else ""
 
@@ -79,7 +84,7 @@ def split(env_id: str) -> tuple[str, str, Options]:
         suite, task = "gym", head
     elif not slash:
         suite, task = "", head
-    return suite, task, _options(env_id, query, takes_arguments=suite == "gym")
+    return suite, task, _options(env_id, suite, query)
 
 
 def module_of(env_id: str) -> str:
@@ -89,20 +94,25 @@ def module_of(env_id: str) -> str:
     return task.rpartition(":")[0]
 
 
-def _options(env_id: str, query: str, takes_arguments: bool) -> Options:
-    found: dict[str, float] = {}
+def _options(env_id: str, suite: str, query: str) -> Options:
+    config, takes_arguments = own_options(suite), suite == "gym"
+    parsers = {**PARSERS, **{name: _own_parser(config, name) for name in config.names()}}
+    found: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
     for item in filter(None, query.split("&")):
         name, _, text = item.partition("=")
-        if name not in PARSERS and not takes_arguments:
-            raise UnknownNameError("environment option", name, PARSERS, f"Options are {', '.join(sorted(PARSERS))}.")
-        if name not in PARSERS and not name.isidentifier():
+        if name not in parsers and not takes_arguments:
+            raise UnknownNameError("environment option", name, parsers, f"Options are {', '.join(sorted(parsers))}.")
+        if name not in parsers and not name.isidentifier():
             raise ConfigError(f"{env_id!r}: {name!r} is no name of an argument. Arguments are name=value, with & between.")
-        kept, value = (found, PARSERS[name](name, text)) if name in PARSERS else (arguments, _argument(env_id, name, text))
+        kept, value = (found, parsers[name](name, text)) if name in parsers else (arguments, _argument(env_id, name, text))
         if kept.setdefault(name, value) != value:
-            shown = [_text(each) if name in PARSERS else _json(each) for each in (kept[name], value)]
+            shown = [_text(each) if name in parsers else _json(each) for each in (kept[name], value)]
             raise ConfigError(f"{env_id!r} gives the option {name} twice: {shown[0]} and {shown[1]}.")
-    return Options(**found, arguments=arguments)  # type: ignore[arg-type]
+    nothing = config()
+    own = sorted((name, found.pop(name)) for name in config.names() if name in found)
+    changed = tuple((name, value) for name, value in own if value != getattr(nothing, name))
+    return Options(**found, own=changed, arguments=arguments)
 
 
 def _argument(env_id: str, name: str, text: str) -> Any:
@@ -154,6 +164,25 @@ def with_limit(env_id: str, options: Options, limit: int | None) -> Options:
     if options.limit not in (None, limit):
         raise ConfigError(f"{env_id!r} has the limit {options.limit}, but limit={limit} was given as well.")
     return dataclasses.replace(options, limit=limit)
+
+
+def own_options(suite: str) -> type[Config]:
+    """The config of the options that a suite's ids have besides everybody's; one without fields where it has none."""
+    where = SUITES[suite].options if suite in SUITES else None
+    if where is None:
+        return Config
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(f"beeline.envs.{module}"), name)
+
+
+def _own_parser(config: type[Config], name: str) -> Callable[[str, str], Any]:
+    def parse(_: str, text: str) -> Any:
+        try:
+            return getattr(config.make({name: text}), name)
+        except ConfigError as error:
+            raise ConfigError(f"environment option {error}") from None
+
+    return parse
 
 
 def with_repeat(env_id: str, options: Options, repeat: int) -> Options:

@@ -83,7 +83,8 @@ def _from_id(env_id: str, render: bool) -> tuple[str, Built, ids.Options]:
         raise MissingExtraError(f"environment {env_id!r}", suite.extra, f"no module named {suite.probe!r}")
     module, _, function = suite.builder.partition(":")
     build = getattr(importlib.import_module(f"beeline.envs.{module}"), function)
-    return name, build(task, render, options.arguments) if options.arguments else build(task, render), options
+    more: dict[str, Any] = dict(options.own) | ({"arguments": options.arguments} if options.arguments else {})
+    return name, build(task, render, **more), options
 
 
 def _is_factory(env: object) -> bool:

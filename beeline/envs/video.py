@@ -1,11 +1,11 @@
-"""Recording an episode as an mp4, without a screen."""
+"""Recording an episode as an mp4 or as key frames, without a screen."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,20 +48,18 @@ def record_episode(
     part = path.with_name(f".{path.stem}.tmp{path.suffix}")  # a reader sees the whole video or none
     try:
         with during("in a filmed episode"), explained(path):
-            obs, _ = env.reset(seed=seed)
+            episode = _episode(env, act, seed, stop)
+            next(episode)
             first = frame_of(env)
-            total, decisions, success, done = 0.0, 0, None, False
+            total, decisions, success = 0.0, 0, None
             path.parent.mkdir(parents=True, exist_ok=True)
             part.unlink(missing_ok=True)
             writer: Any
             with imageio.get_writer(part, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
                 writer.append_data(first)
-                while not done:
-                    if stop():
-                        raise Interrupted
-                    obs, reward, terminated, truncated, info = env.step(act(obs))
+                for reward, info in episode:
                     writer.append_data(frame_of(env))
-                    total, decisions, done = total + reward, decisions + 1, terminated or truncated
+                    total, decisions = total + reward, decisions + 1
                     success = bool(success) or info["success"] if "success" in info else success
             if not _is_complete(part):  # the encoder only grumbles when it could not write
                 raise RunFolderError(f"the video {path} could not be written whole. Is the disk full?")
@@ -87,6 +85,43 @@ def _is_complete(path: Path) -> bool:
             kinds.add(kind)
             place += length
     return b"moov" in kinds
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyFrame:
+    """A picture of an episode and the time on the environment's own clock."""
+
+    seconds: float
+    picture: np.ndarray
+
+
+def key_frames(env: Adapter, player: Callable[[], Act], seed: int, count: int) -> tuple[list[KeyFrame], float]:
+    """Frames evenly spaced in time over one episode, its start and its end among them, and the episode's return.
+
+    The episode is played twice, each time by a new player, and the first time to learn how long it is: keeping every frame of
+    a long one would take gigabytes. One with fewer decisions than frames gives as many frames as it has.
+    """
+    rewards = [reward for reward, _ in _episode(env, player(), seed)]
+    wanted = set(np.linspace(0, len(rewards) - 1, count).round().astype(int).tolist())
+    seconds = env.facts.repeat / env.metadata["render_fps"]
+    again = enumerate(_episode(env, player(), seed))
+    frames = [KeyFrame(decision * seconds, frame_of(env)) for decision, _ in again if decision in wanted]
+    return frames, sum(rewards)
+
+
+def _episode(
+    env: Adapter, act: Act, seed: int, stop: Callable[[], bool] = lambda: False
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Play one episode: reward and info of every decision as it is taken, and before them 0 and nothing at the start."""
+    obs, _ = env.reset(seed=seed)
+    yield 0.0, {}
+    done = False
+    while not done:
+        if stop():
+            raise Interrupted
+        obs, reward, terminated, truncated, info = env.step(act(obs))
+        done = terminated or truncated
+        yield reward, info
 
 
 def frame_of(env: Adapter) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-SUCCESS_SUITES = {"metaworld", "adroit", "shadowhand", "maniskill", "myosuite", "panda"}
+SUCCESS_SUITES = {"metaworld", "adroit", "shadowhand", "maniskill", "myosuite", "panda", "dkitty"}
 
 # Returns that published agents reach at a million steps: SAC of tianshou's MuJoCo benchmark (v3, ten seeds) for
 # HalfCheetah to InvertedDoublePendulum; RL Zoo's SAC with a tuned discount for Swimmer; SLM-Lab's SAC (v5) for

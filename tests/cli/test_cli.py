@@ -69,6 +69,25 @@ def test_every_option_is_in_the_help(algo: str, capsys: pytest.CaptureFixture[st
     assert "[light 1000, paper " in text
 
 
+def test_film_shows_runs_as_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from PIL import Image
+
+    from beeline.envs import rendering
+
+    folder, out = tmp_path / "run", tmp_path / "strip.png"
+    run(capsys, "train", "bac", "gym/Swimmer-v5?limit=20", "--out", folder, "--quiet", *flags(small()))
+    assert "frames = 1 is out of range" in run(capsys, "film", folder, "--frames", 1, code=2)[1]
+    assert "1 labels for 2 runs" in run(capsys, "film", folder, folder, "--label", "a", code=2)[1]
+    assert "must end in .png" in run(capsys, "film", folder, "-o", "strip.jpg", code=2)[1]
+    assert "there is no run folder" in run(capsys, "film", tmp_path / "nowhere", "-o", out, code=2)[1]
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    words = ["--frames", 4, "-o", out, "--label", "latest", "--label", "best"]
+    assert str(out) in run(capsys, "film", folder, folder / "policy-best.npz", *words)[0]
+    assert Image.open(out).size == (4 * 200, 2 * 250)
+    assert "does not fit" in run(capsys, "film", folder, "--env", "gym/Hopper-v5", "-o", out, code=2)[1]
+
+
 def test_train_resume_and_evaluate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = small("bac")
     out, err = run(capsys, "train", *flags(options), "--lambda", "0.25", "bac", WALK, "--out", tmp_path / "run")

@@ -7,7 +7,8 @@ import pytest
 from beeline import envs
 from beeline.api import film
 from beeline.envs import rendering
-from beeline.envs.video import record_episode
+from beeline.envs.sheet import film_strip
+from beeline.envs.video import frame_of, key_frames, record_episode
 from beeline.errors import EnvError, Interrupted, RunFolderError
 
 
@@ -103,7 +104,7 @@ def test_a_film_that_fails_leaves_the_one_before(tmp_path):
             raise RuntimeError("the motor is hot")
 
     (tmp_path / "x.mp4").write_text("the one before")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(EnvError):
         record_episode(envs.make(Breaks()), lambda obs: obs, tmp_path / "x.mp4", seed=0)
     assert [path.name for path in tmp_path.iterdir()] == ["x.mp4"] and (tmp_path / "x.mp4").read_text() == "the one before"
 
@@ -115,6 +116,32 @@ def test_no_video_leaves_the_run_through_a_link(tmp_path):
     with pytest.raises(RunFolderError, match="videos is a link"):
         film(lambda obs: obs, Filmed, 1, tmp_path / "run" / "videos" / "x.mp4", seed=0)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_key_frames_are_evenly_spaced_and_become_rows_of_a_picture(tmp_path):
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    from PIL import Image
+
+    def ones(obs):
+        return np.ones(2)
+
+    env = envs.make("gym/Swimmer-v5?limit=24&repeat=2", render=True)  # 12 decisions; a step is 0.04 s, drawn at 25 per second
+    frames, total = key_frames(env, lambda: ones, seed=0, count=5)
+    assert [frame.seconds for frame in frames] == pytest.approx([0, 0.24, 0.48, 0.72, 0.96])
+    record = record_episode(env, ones, tmp_path / "swim.mp4", seed=0)
+    assert total == pytest.approx(record.episode_return)
+    env.reset(seed=0)
+    assert (frame_of(env) == frames[0].picture).all()
+    for _ in range(3):
+        env.step(np.ones(2))
+    assert (frame_of(env) == frames[1].picture).all()
+    short, _ = key_frames(envs.make("gym/Swimmer-v5?limit=2", render=True), lambda: ones, seed=0, count=7)
+    assert len(short) == 3  # the start and two steps
+    film_strip(tmp_path / "new" / "strip.png", [("one", frames), ("another", short)])
+    picture = np.asarray(Image.open(tmp_path / "new" / "strip.png").convert("RGB"))
+    assert picture.shape == (2 * 250, 5 * 200, 3)
+    assert picture[40:220, 810:990].std() > 5 and picture[290:470, 610:].std() == 0  # the second row ends after three
 
 
 def test_an_environment_made_without_rendering_says_so(tmp_path):

@@ -28,6 +28,7 @@ SAMPLE = {
     "myosuite": "myosuite/myoHandKeyTurnRandom",
     "panda": "panda/ReachJoints",
     "mbpo": "mbpo/ant",
+    "dkitty": "dkitty/walk-medium",
 }
 # On which the first observation does not depend on the seed: the suite fixes the start.
 FIXED_START = {"myosuite/myoHandKeyTurnFixed", "myosuite/myoHandPenTwirlFixed", "myosuite/myoHandReachFixed"}
