@@ -458,7 +458,7 @@ def load(
     trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
-        return load_policy(path.resolve())  # a link that the user named is meant
+        return load_policy(path)
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
@@ -512,7 +512,7 @@ def key_frames(
 
 def _policy_of(path: str | Path, best: bool) -> Policy:
     path = Path(path)
-    return load_policy(path.resolve()) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    return load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
 
 
 @contextlib.contextmanager
