@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Self
 
 from beeline.config import Config, option
 from beeline.errors import ConfigError
 
-BODIES = ("mlp", "bac")
-INITIALISERS = ("xavier", "torch")
+BODIES = ("mlp", "bac", "tanh")
+INITIALISERS = ("xavier", "torch", "orthogonal")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
 
@@ -16,6 +18,11 @@ EXPLOITS = ("expectile", "sparse", "exponential")
 @dataclass(frozen=True)
 class MethodConfig(Config):
     """Base of every method's config: what the run asks of it before it starts."""
+
+    def scheduled(self, steps: int) -> Self:
+        """The config of a run of so many steps: schedules without a length take this one, and keep it if the run is extended."""
+        open_ended = getattr(self, "schedule_steps", 0) is None
+        return dataclasses.replace(self, **{"schedule_steps": steps}) if open_ended else self
 
     @property
     def warm_up(self) -> tuple[str, int]:
@@ -32,9 +39,9 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
+    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or tanh", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
-    initialiser: str = option("xavier", "initial weights: xavier (zero bias) or torch (its default)", choices=INITIALISERS)
+    initialiser: str = option("xavier", "initial weights: xavier, torch (its default) or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
     gamma: float = option(0.99, "discount per decision", low=0.0, high=1.0)
     tau: float = option(0.005, "share of the online critics that enters the target critics", above=0.0, high=1.0)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from beeline.networks.base import Draw, Ensemble, Head, Learnable, Net, Params, Scalar, Slot, adam, descend, parameter_count
-from beeline.networks.mlp import Bac, Mlp, elu, layer_norm
+from beeline.networks.base import (
+    Draw,
+    Ensemble,
+    Head,
+    Learnable,
+    Net,
+    Params,
+    Scalar,
+    Slot,
+    adam,
+    descend,
+    move,
+    parameter_count,
+)  # fmt: skip
+from beeline.networks.mlp import Bac, Mlp, Tanh, elu, layer_norm, orthogonal
 from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
 
-BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac}
+BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "tanh": Tanh}
 
 
-def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
+def body(name: str, hidden: tuple[int, ...], initialiser: str, last_gain: float = 1.0) -> Net:
     """The body of that name."""
-    return BODIES[name](tuple(hidden), initialiser)
+    return BODIES[name](tuple(hidden), initialiser, last_gain)
 
 
 __all__ = [
-    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "adam",
-    "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
+    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "Tanh",
+    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "move", "normalise", "observe", "orthogonal",
+    "parameter_count",
 ]  # fmt: skip

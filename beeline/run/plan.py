@@ -35,8 +35,8 @@ class Plan:
         given = {**algorithm.preset(preset, env_id), **options}
         loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
         own = {name: value for name, value in given.items() if name not in loop}
-        agent = algorithm.config.make(own, also=TrainConfig.names())
-        plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
+        agent, train = algorithm.config.make(own, also=TrainConfig.names()), TrainConfig.make(loop)
+        plan = cls(algorithm.name, env_id, preset, agent.scheduled(train.steps), train, init_from)
         plan.check_ring()
         return plan
 
