@@ -9,7 +9,7 @@ from typing import Self
 from beeline.config import Config, option
 from beeline.errors import ConfigError
 
-BODIES = ("mlp", "bac", "tanh")
+BODIES = ("mlp", "bac")
 INITIALISERS = ("xavier", "torch", "orthogonal")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
@@ -39,9 +39,9 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or tanh", choices=BODIES)
+    network: str = option("mlp", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
-    initialiser: str = option("xavier", "initial weights: xavier, torch (its default) or orthogonal", choices=INITIALISERS)
+    initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
     gamma: float = option(0.99, "discount per decision", low=0.0, high=1.0)
     tau: float = option(0.005, "share of the online critics that enters the target critics", above=0.0, high=1.0)

@@ -26,9 +26,9 @@ class PPOConfig(MethodConfig):
         **dict.fromkeys(("random_steps", "learn_after"), "ppo learns from its own actions alone, from the first rollout on"),
     }
 
-    network: str = option("tanh", "body of policy and V: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or tanh", choices=BODIES)
+    network: str = option("tanh", "body of policy and V: tanh, or one of the other methods'", choices=("tanh", *BODIES))
     hidden: tuple[int, ...] = option((64, 64), "widths of the hidden layers", low=1)
-    initialiser: str = option("orthogonal", "initial weights: xavier, torch (its default) or orthogonal", choices=INITIALISERS)
+    initialiser: str = option("orthogonal", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     log_std: float = option(0.0, "initial log σ of the actions, in units of half their range", low=-10.0, high=2.0)
     rollout: int = option(2048, "decisions per update, over all envs", low=2)
     epochs: int = option(10, "passes over a rollout", low=1)
@@ -71,7 +71,7 @@ def build(config: PPOConfig, task: Task) -> PPO:
     if config.rollout % task.lanes:
         raise ConfigError(f"rollout = {config.rollout} is no multiple of num_envs = {task.lanes}.")
     spaces, optimiser = task.spaces, adam(config.lr, eps=1e-5)
-    mean = body(config.network, config.hidden, config.initialiser, last_gain=0.01)
+    mean = body(config.network, config.hidden, config.initialiser, head_gain=0.01)
     value = body(config.network, config.hidden, config.initialiser)
     policy = Learnable(Gaussian(mean, config.log_std), spaces.obs_dim, optimiser, (spaces.action_dim,))
     return PPO(config, task, policy, Learnable(value, spaces.obs_dim, optimiser))

@@ -39,7 +39,7 @@ class SACConfig(OffPolicyConfig):
 class BACConfig(SACConfig):
     """BEE actor-critic: SAC under the BEE operator."""
 
-    network: str = option("bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh, then ELU) or tanh", choices=BODIES)
+    network: str = option("bac", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES)
     target_interval: int = option(2, "updates between two target updates", low=1)
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 

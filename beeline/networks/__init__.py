@@ -15,16 +15,16 @@ from beeline.networks.base import (
     descend,
     move,
     parameter_count,
-)  # fmt: skip
+)
 from beeline.networks.mlp import Bac, Mlp, Tanh, elu, layer_norm, orthogonal
 from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
 
 BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "tanh": Tanh}
 
 
-def body(name: str, hidden: tuple[int, ...], initialiser: str, last_gain: float = 1.0) -> Net:
+def body(name: str, hidden: tuple[int, ...], initialiser: str, head_gain: float = 1.0) -> Net:
     """The body of that name."""
-    return BODIES[name](tuple(hidden), initialiser, last_gain)
+    return BODIES[name](tuple(hidden), initialiser, head_gain)
 
 
 __all__ = [

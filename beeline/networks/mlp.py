@@ -1,5 +1,4 @@
-"""Perceptrons: `Mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it, `Tanh` the same with tanh (PPO), `Bac` the
-body of the BAC release.
+"""Perceptrons: `Mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it, `Bac` the body of the BAC release.
 
 A network's parameters are a tuple of layers. They are drawn by NumPy: with JAX, compiling the drawing takes longer than all
 else before the first step.
@@ -20,9 +19,9 @@ from beeline.networks.base import Params
 
 
 def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str, gain: float = 1.0) -> dict[str, Any]:
-    """Weights and bias of one layer; the gain is that of orthogonal weights, the other initialisers have their own."""
+    """Weights and bias of one layer; `gain` scales orthogonal weights, the others have that of their sources."""
     if initialiser == "orthogonal":
-        return {"w": (gain * orthogonal(draw, fan_in, fan_out)).astype(np.float32), "b": np.zeros(fan_out, np.float32)}
+        return {"w": orthogonal(draw, fan_in, fan_out, gain), "b": np.zeros(fan_out, np.float32)}
     if initialiser == "xavier":  # Glorot uniform, gain 1, zero bias: pranz24's SAC and the BAC release
         bound = math.sqrt(6.0 / (fan_in + fan_out))
         bias = np.zeros(fan_out)
@@ -33,11 +32,12 @@ def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str
     return {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
 
 
-def orthogonal(draw: np.random.Generator, fan_in: int, fan_out: int) -> np.ndarray:
-    """A random matrix with WᵀW = I, or WWᵀ = I where it is wider than high (Saxe et al. 2014)."""
-    q, r = np.linalg.qr(draw.standard_normal((max(fan_in, fan_out), min(fan_in, fan_out))))
-    q = q * np.where(np.diag(r) < 0.0, -1.0, 1.0)  # the signs that make the decomposition unique, and so q uniform
-    return q if fan_in >= fan_out else q.T
+def orthogonal(draw: np.random.Generator, fan_in: int, fan_out: int, gain: float) -> np.ndarray:
+    """W with WᵀW = g² I where it is tall, WWᵀ = g² I where it is wide (Saxe et al. 2014), uniform among them."""
+    normal = draw.standard_normal((max(fan_in, fan_out), min(fan_in, fan_out)))
+    q, r = np.linalg.qr(normal)
+    q *= np.sign(np.diag(r))
+    return (gain * (q if fan_in >= fan_out else q.T)).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Mlp:
 
     hidden: tuple[int, ...]
     initialiser: str = "xavier"
-    last_gain: float = 1.0  # of orthogonal weights; those of hidden layers have √2
+    head_gain: float = 1.0  # of orthogonal weights in the last layer
 
     def init(self, draw: Any, inputs: int, *outputs: int) -> Params:
         """Parameters; several outputs share the last layer, each drawn as if it were a layer of its own."""
         generator = draw.member(0)
         widths = (inputs, *self.hidden)
         layers = [self._hidden_layer(generator, depth, *pair) for depth, pair in enumerate(zip(widths, self.hidden))]
-        heads = [layer(generator, widths[-1], width, self.initialiser, self.last_gain) for width in outputs]
+        heads = [layer(generator, widths[-1], width, self.initialiser, self.head_gain) for width in outputs]
         return (*layers, {name: np.concatenate([head[name] for head in heads], axis=-1) for name in heads[0]})
 
     def _hidden_layer(self, generator: np.random.Generator, depth: int, fan_in: int, fan_out: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Mlp:
 
 
 class Tanh(Mlp):
-    """Linear-tanh for every hidden width, and a linear last layer."""
+    """Linear-tanh for every hidden width, and a linear last layer: PPO's body."""
 
     def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
         return jnp.tanh(x)

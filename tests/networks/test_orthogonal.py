@@ -11,22 +11,22 @@ from beeline.networks import Draw, body, orthogonal
 
 @pytest.mark.parametrize(("fan_in", "fan_out"), [(64, 64), (17, 5), (3, 64), (64, 1)])
 def test_orthogonal_weights_are_orthogonal(fan_in: int, fan_out: int) -> None:
-    w = orthogonal(np.random.default_rng(0), fan_in, fan_out)
+    w = orthogonal(np.random.default_rng(0), fan_in, fan_out, 3.0)
     assert w.shape == (fan_in, fan_out)
     gram = w.T @ w if fan_in >= fan_out else w @ w.T
-    np.testing.assert_allclose(gram, np.eye(min(fan_in, fan_out)), atol=1e-12)
+    np.testing.assert_allclose(gram, 9.0 * np.eye(min(fan_in, fan_out)), atol=1e-5)
 
 
 def test_they_are_uniform_over_orientations() -> None:
     """Without the correction of signs, the diagonal of Q would lean to one side."""
     draw = np.random.default_rng(1)
-    diagonals = np.array([np.diag(orthogonal(draw, 3, 3)) for _ in range(2_000)])
+    diagonals = np.array([np.diag(orthogonal(draw, 3, 3, 1.0)) for _ in range(2_000)])
     assert np.abs(diagonals.mean(axis=0)).max() < 0.05  # the deviation of each mean is √(1/3) / √2000 = 0.013
 
 
 @pytest.mark.parametrize("name", ["tanh", "mlp", "bac"])
 def test_gains_are_root_two_inside_and_as_asked_at_the_end(name: str) -> None:
-    first, second, last = body(name, (32, 16), "orthogonal", last_gain=0.01).init(Draw(0, "init/policy"), 8, 2)
+    first, second, last = body(name, (32, 16), "orthogonal", head_gain=0.01).init(Draw(0, "init/policy"), 8, 2)
     np.testing.assert_allclose(first["w"] @ first["w"].T, 2.0 * np.eye(8), atol=1e-5)
     np.testing.assert_allclose(second["w"].T @ second["w"], 2.0 * np.eye(16), atol=1e-5)
     np.testing.assert_allclose(last["w"].T @ last["w"], 1e-4 * np.eye(2), atol=1e-9)
