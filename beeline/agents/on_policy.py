@@ -24,7 +24,8 @@ from jax import Array
 from beeline import rng
 from beeline.agents.base import Defaults, Task
 from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
-from beeline.networks import Draw, Learnable, Net, Params, Slot, init_statistics, move, normalise, observe
+from beeline.networks import Draw, Learnable, Net, Params, Slot, init_statistics, normalise, observe
+from beeline.networks.base import move
 
 if TYPE_CHECKING:
     from beeline.agents.ppo import PPOConfig

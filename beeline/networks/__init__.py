@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from beeline.networks.base import (
-    Draw,
-    Ensemble,
-    Head,
-    Learnable,
-    Net,
-    Params,
-    Scalar,
-    Slot,
-    adam,
-    descend,
-    move,
-    parameter_count,
-)
-from beeline.networks.mlp import Bac, Mlp, Tanh, elu, layer_norm, orthogonal
+from beeline.networks.base import Draw, Ensemble, Head, Learnable, Net, Params, Scalar, Slot, adam, descend, parameter_count
+from beeline.networks.mlp import Bac, Mlp, Tanh, elu, layer_norm
 from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
 
 BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "tanh": Tanh}
@@ -29,6 +16,5 @@ def body(name: str, hidden: tuple[int, ...], initialiser: str, head_gain: float 
 
 __all__ = [
     "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "Tanh",
-    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "move", "normalise", "observe", "orthogonal",
-    "parameter_count",
+    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
 ]  # fmt: skip

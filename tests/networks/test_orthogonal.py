@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from beeline.networks import Draw, body, orthogonal
+from beeline.networks import Draw, body
+from beeline.networks.mlp import orthogonal
 
 
 @pytest.mark.parametrize(("fan_in", "fan_out"), [(64, 64), (17, 5), (3, 64), (64, 1)])
