@@ -72,7 +72,7 @@ class Plan:
         if self.train.steps <= warm_up:
             raise ConfigError(
                 f"steps = {self.train.steps} is not more than the warm-up ({name} = {warm_up}), so the policy would "
-                f"never act. Give more steps or lower {name}."
+                f"never act or never learn. Give more steps or lower {name}."
             )
 
     @property

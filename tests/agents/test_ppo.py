@@ -619,6 +619,6 @@ def test_learns_to_stay_in_the_middle_of_the_walk_within_seconds() -> None:
 @pytest.mark.slow
 def test_learns_pendulum_within_a_hundred_thousand_steps() -> None:
     """The settings of the page; a random policy has about −1200, a good one −150."""
-    settings = {"num_envs": 4, "gamma": 0.9, "lr": 1e-3}
+    settings = {"num_envs": 4, "gamma": 0.9, "gae": 0.9, "lr": 1e-3}
     model = api.PPO("gym/Pendulum-v1", seed=0, steps=100_000, eval_every=100_000, log_every=10_000, **settings)
     assert model.learn(100_000).evaluate(episodes=20).mean >= -250
