@@ -440,7 +440,13 @@ class BEETD3(Model):
     algo = "bee-td3"
 
 
-MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3)}
+class PPO(Model):
+    """Proximal policy optimisation."""
+
+    algo = "ppo"
+
+
+MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3, PPO)}
 
 
 def load(
