@@ -127,7 +127,9 @@ def train(arguments: Sequence[str]) -> int:
     options = {name: value for name, value in given.items() if value is not None}
     from beeline import api, envs
     from beeline.display import make_display
+    from beeline.envs import trust
 
+    trust.allow(own["env"])
     for finding in envs.quick(own["env"]):
         _note(finding.message)
     run = api.train(

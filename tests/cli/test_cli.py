@@ -184,15 +184,16 @@ def test_a_live_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_brackets_of_the_users_world_are_printed_as_they_are(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from beeline import diagnostics, envs
+    from beeline import envs
     from beeline.envs.check import Finding
+    from beeline.run import diagnose
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(envs, "check", lambda env: [Finding("error", text)])
     assert f"error   {text}\n" in run(capsys, "check-env", "gym/A-v1", code=1)[0]
     nothing: dict[str, Any] = {"fitted_delta": {}, "sign_changes": {}}
     result = {"algo": text, "env": text, "seed": 0, "step": 5, "latest": {f"diag/{text}": 1.0}, **nothing}
-    monkeypatch.setattr(diagnostics, "diagnose_run", lambda path, **options: result)
+    monkeypatch.setattr(diagnose, "diagnose_run", lambda path, **options: result)
     out = " ".join(run(capsys, "diagnose", tmp_path)[0].split())
     assert f"{text} on {text}, seed 0, step 5" in out and f"{text} 1.000" in out
 

@@ -340,11 +340,12 @@ def test_an_id_without_a_module_asks_nothing(stranger: Stranger) -> None:
 # --- where the user speaks --------------------------------------------------------------------------------------------
 
 DOORS = {
-    "api.py": {"train", "resume", "__init__", "load", "evaluate_run"},
+    "api.py": {"train", "resume", "__init__", "load", "evaluate_run", "key_frames"},
     "bench/options.py": {"plan"},
-    "diagnostics/runs.py": {"diagnose_run"},
+    "cli/commands.py": {"train"},
     "envs/__init__.py": {"make", "spec_of"},
     "envs/check.py": {"check"},
+    "run/diagnose.py": {"diagnose_run"},
     "studies/underestimation.py": {"run"},
 }
 IMPORTS = {"__init__.py", "envs/gym.py", "envs/mbpo.py", "envs/registry.py"}
