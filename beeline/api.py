@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import envs, files, runtime, trees
+from beeline import agents, envs, files, models, runtime, trees
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
@@ -48,9 +48,9 @@ class Run:
         """The rows of the metrics table."""
         return read_metrics(self.path / "metrics.csv")
 
-    def policy(self, best: bool = False) -> Policy:
-        """The latest policy, or the best evaluated one."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"))
+    def policy(self, best: bool = False, **objects: Any) -> Policy:
+        """The latest policy, or the best evaluated one; objects handed over in Python are given again."""
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), **objects)
 
     @property
     def final_return(self) -> float | None:
@@ -106,12 +106,16 @@ def resume(
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
+    **objects: Any,
 ) -> Run:
-    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all."""
+    """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all.
+
+    What the run was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again, as `env` is.
+    """
     folder = RunFolder.open(Path(path))
     folder.lock()
     try:
-        plan = folder.plan()
+        plan = folder.plan(objects)
         if steps is not None:
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
@@ -314,61 +318,48 @@ def _config_text(plan: Plan) -> bytes:
     return json.dumps(plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}, indent=1).encode()
 
 
-class SAC(Model):
-    """Soft actor-critic."""
-
-    algo = "sac"
-
-
-class BAC(Model):
-    """BEE actor-critic."""
-
-    algo = "bac"
-
-
-class TD3(Model):
-    """Twin delayed DDPG."""
-
-    algo = "td3"
-
-
-class BEETD3(Model):
-    """TD3 under the BEE operator."""
-
-    algo = "bee-td3"
-
-
-MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3)}
+def model(name: str) -> type[Model]:
+    """The class of an algorithm, one of ours or of an installed package: `model("bac")` is `beeline.BAC`."""
+    return models.make_class(agents.get(name), Model)
 
 
 def load(
-    path: str | Path, env: Any = None, eval_env: Any = None, callbacks: Sequence[Callback] = (), report: Report = _quiet
+    path: str | Path,
+    env: Any = None,
+    eval_env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
+    **objects: Any,
 ) -> Any:
-    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file."""
+    """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file.
+
+    What was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again.
+    """
     path = Path(path)
     if path.is_file():
-        return load_policy(path)
+        return load_policy(path, **objects)
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
-    plan = RunFolder.open(path).plan()
+    plan = RunFolder.open(path).plan(objects)
     runtime.configure(plan.train.threads, plan.train.device)
-    model = MODELS[plan.algo].__new__(MODELS[plan.algo])
-    model._set_up(plan, task_of(plan, env), eval_env, callbacks)
+    kind = model(plan.algo)
+    found = kind.__new__(kind)
+    found._set_up(plan, task_of(plan, env), eval_env, callbacks)
     checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
-    take_checkpoint(model.trainer, checkpoint, plan, path, report)
+    take_checkpoint(found.trainer, checkpoint, plan, path, report)
     if (path / "metrics.csv").is_file():
-        model.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
+        found.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
     else:
-        model.trainer.recorder.rows = checkpoint.meta.get("rows", [])
-    return model
+        found.trainer.recorder.rows = checkpoint.meta.get("rows", [])
+    return found
 
 
 def evaluate_run(
-    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None
+    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None, **objects: Any
 ) -> tuple[Evaluation, Policy]:
-    """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
+    """Evaluate the policy of a run folder (or a policy file) on fresh episodes; objects handed over in Python are given again."""
     path = Path(path)
-    policy = load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    policy = load_policy(path, **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
     task = env if env is not None else policy.meta["env"]
     if isinstance(task, str) and task.startswith(("instance:", "factory:")):
         raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")

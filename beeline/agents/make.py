@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def network(config: OffPolicyConfig) -> Net:
-    """The body of the critics and of V."""
-    return body(config.network, config.hidden, config.initialiser)
+    """The body of the critics, of V and of the policy: by its name, or an object as it is."""
+    own: Any = config.network
+    return body(own, config.hidden, config.initialiser) if isinstance(own, str) else own
 
 
 def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: bool = False) -> Learnable:
@@ -64,7 +65,7 @@ def bee(
     """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
     if not config.bee:
         return inner
-    groups = critic.shape[:-1]
+    groups, loss = critic.shape[:-1], _loss(config.exploit)
     net = network(config)
     value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, adam(config.value_lr, clip=config.grad_clip))
     return Bee(
@@ -72,12 +73,16 @@ def bee(
         actor=actor,
         critic=critic,
         value=value,
-        loss=operators.EXPLOIT[config.exploit],
+        loss=loss,
         strength=config.expectile if config.exploit == "expectile" else config.exploit_alpha,
         blend=make_blend(config.blend, config.lam),
         batch_size=config.batch_size,
         entropy=entropy,
     )
+
+
+def _loss(exploit: Any) -> operators.ExploitLoss:
+    return operators.EXPLOIT[exploit] if isinstance(exploit, str) else exploit
 
 
 def off_policy(

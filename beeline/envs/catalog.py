@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from beeline.envs import ids
-from beeline.envs.paper import PAPER_TASKS
+from beeline.envs.paper import PAPER_TASKS, suite_column
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
 
@@ -80,8 +80,6 @@ def _suite_row(suite: Suite) -> Row:
 
 
 def _paper_row(env_id: str, benchmark: str, note: str) -> Row:
-    from beeline.agents.presets import suite_column
-
     name, task, _ = ids.split(env_id)
     suite = SUITES[name]
     obs, action = suite.tasks[task]

@@ -97,10 +97,10 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error}).") from None
 
-    def plan(self) -> Plan:
-        """The plan the run was made from."""
+    def plan(self, objects: Mapping[str, Any] | None = None) -> Plan:
+        """The plan the run was made from; objects that were handed over in Python are given again."""
         try:
-            return Plan.from_dict(self.config())
+            return Plan.from_dict(self.config(), objects)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error!r}).") from None
 

@@ -48,12 +48,12 @@ class Plan:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
-        """The plan that a `config.json` holds."""
+    def from_dict(cls, data: Mapping[str, Any], objects: Mapping[str, Any] | None = None) -> Plan:
+        """The plan that a `config.json` holds; objects that were handed over in Python are given again."""
         if data.get("format") != FORMAT:
             raise CheckpointError(f"config.json has format {data.get('format')!r}, but this version reads {FORMAT}.")
         algorithm = agents.get(data["algo"])
-        agent, train = algorithm.config.make(data["agent"]), TrainConfig.make(data["train"])
+        agent, train = algorithm.config.recorded(data["agent"], objects or {}), TrainConfig.make(data["train"])
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
     def check_ring(self) -> None:

@@ -112,13 +112,13 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, meta
 
 
-def load_policy(path: str | Path) -> Policy:
-    """A policy from its file."""
+def load_policy(path: str | Path, **objects: Any) -> Policy:
+    """A policy from its file; objects that were handed over in Python, such as a network, are given again."""
     arrays, meta = read_arrays(Path(path))
     try:
         algorithm, box = agents.get(meta["algo"]), meta["spaces"]
         spaces = Spaces(box["obs_dim"], tuple(box["action_low"]), tuple(box["action_high"]))
-        agent = algorithm.build(algorithm.config.make(meta["agent"]), spaces)
+        agent = algorithm.build(algorithm.config.recorded(meta["agent"], objects), spaces)
         policy = trees.from_arrays(agent.blank_policy(), arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be used: its description is not complete ({error!r}).") from None
