@@ -24,7 +24,7 @@ from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-ALGORITHMS = list(agents.ALGORITHMS)
+ALGORITHMS = list(agents.OWN)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPACES = Spaces(3, (-2.0,), (2.0,))
 
