@@ -6,6 +6,15 @@ as well. Numbers of steps are absolute, never a share of the budget, so that a r
 
 from __future__ import annotations
 
-from beeline.envs.paper import suite_column
 
-__all__ = ["suite_column"]
+def paper_preset(env_id: str) -> str:
+    """The preset of the paper's tables for a task, and its column there."""
+    return f"paper ({suite_column(env_id)})"
+
+
+def suite_column(env_id: str) -> str:
+    """Which column of the paper's tables a task belongs to."""
+    suite, _, task = env_id.partition("/")
+    if suite == "dmc":
+        return "dmc-dog" if task.startswith("dog") else "dmc"
+    return suite if suite == "metaworld" else "gym"

@@ -187,9 +187,10 @@ def environments(arguments: Sequence[str]) -> int:
     given = _parse("envs", arguments, fill)
     from rich.console import Console
 
+    from beeline.agents.presets import paper_preset
     from beeline.envs import catalog
 
-    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper)))
+    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper, preset=paper_preset)))
     return 0
 
 

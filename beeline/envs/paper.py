@@ -19,14 +19,6 @@ class PaperTask:
         return self.id.partition("/")[0]
 
 
-def suite_column(env_id: str) -> str:
-    """Which column of the paper's tables of hyperparameters a task belongs to."""
-    suite, _, task = env_id.partition("/")
-    if suite == "dmc":
-        return "dmc-dog" if task.startswith("dog") else "dmc"
-    return suite if suite == "metaworld" else "gym"
-
-
 def _tasks(benchmark: str, pattern: str, names: str, **notes: str) -> tuple[PaperTask, ...]:
     return tuple(PaperTask(pattern.format(name), benchmark, notes.get(name, "")) for name in names.split())
 
