@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import signal
+import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from beeline import agents, envs, files, models, runtime, trees
-from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
-from beeline.evaluate import Evaluation, evaluate
+from beeline.envs import registry, trust
+from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, Interrupted, RunFolderError, notes
+from beeline.evaluate import Evaluation, evaluate, never
 from beeline.loop import Callback, Trainer
-from beeline.run.build import attach, build, closing, env_name, spaces_of, take_checkpoint, take_initial_policy, task_of
+from beeline.run.build import (
+    attach,
+    build,
+    closing,
+    env_name,
+    recorded_task,
+    spaces_of,
+    take_checkpoint,
+    take_initial_policy,
+    task_of,
+)
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
-from beeline.run.record import Recorder, read_metrics
+from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
+from beeline.run.sinks import reason, tell
+from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
+if TYPE_CHECKING:
+    from beeline.envs.adapter import Adapter
+    from beeline.envs.video import KeyFrame
+
 Report = Callable[[str], None]
+TRACE = "error.txt"
 
 
 def _quiet(message: str) -> None:
@@ -50,13 +70,19 @@ class Run:
 
     def policy(self, best: bool = False, **objects: Any) -> Policy:
         """The latest policy, or the best evaluated one; objects handed over in Python are given again."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), **objects)
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path, **objects)
 
     @property
     def final_return(self) -> float | None:
         """The last evaluation's mean return."""
         scores = [row["eval/return"] for row in self.metrics if row.get("eval/return") is not None]
         return scores[-1] if scores else None
+
+
+def _record(trainer: Trainer) -> Recorder:
+    """The record of a trainer that was built here; the loop itself knows only where rows go."""
+    assert isinstance(trainer.recorder, Recorder)
+    return trainer.recorder
 
 
 def _fixed_threads(plan: Plan) -> Plan:
@@ -73,25 +99,34 @@ def train(
     preset: str | None = None,
     out: str | Path | None = None,
     eval_env: Any = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
+    report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
 ) -> Run:
     """Train an algorithm on a task into a run folder.
 
-    `env` is an id, a factory or an instance; `options` are fields of the algorithm's config and of `TrainConfig`.
+    `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
+    algorithm's config and of `TrainConfig`.
     """
+    trust.allow(env, eval_env)
+    env = envs.with_arguments(env, env_kwargs)
     plan = Plan.make(algo, env_name(env), preset, options, absolute(init_from))
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
     RunFolder.refuse_existing(path)
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
+        check_length(trainer, plan)
+        if trainer.collector.spec.assumption:
+            report(trainer.collector.spec.assumption)
         take_initial_policy(trainer, plan)
         folder = RunFolder.create(path, plan)
         try:
             attach(trainer, plan, path)
+            _record(trainer).restart()
             return _drive(trainer, plan, folder, display)
         finally:
             folder.unlock()
@@ -106,77 +141,131 @@ def resume(
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
+    accept_config: bool = False,
     **objects: Any,
 ) -> Run:
     """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all.
 
+    An option in config.json that is not as the checkpoint says is refused, or taken and written down with `accept_config`.
     What the run was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again, as `env` is.
     """
+    trust.allow(env, eval_env)
     folder = RunFolder.open(Path(path))
     folder.lock()
     try:
         plan = folder.plan(objects)
+        task = task_of(plan, env)
         if steps is not None:
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
             plan = dataclasses.replace(plan, train=dataclasses.replace(plan.train, steps=steps))
-            folder.rewrite(plan)
         threads = runtime.configure(plan.train.threads, plan.train.device)
         if threads != plan.train.threads:
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
         for difference in differences(folder.config()):
             report(difference)
-        task = task_of(plan, env)
         with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
             attach(trainer, plan, folder.path)
-            _restore(trainer, plan, folder.path, report)
+            check_length(trainer, plan)
+            accepted = _restore(trainer, plan, folder, report, accept_config)
+            if steps is not None or accepted or folder.config().get("seed") != plan.train.seed:
+                folder.rewrite(plan, accepted)
             return _drive(trainer, plan, folder, display)
     finally:
         folder.unlock()
 
 
-def _restore(trainer: Trainer, plan: Plan, path: Path, report: Report) -> None:
-    assert isinstance(trainer.store, CheckpointStore) and isinstance(trainer.recorder, Recorder)
+def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, accept: bool) -> list[dict[str, Any]]:
+    """Bring a trainer to where its run was; return the changes of options that were accepted for it."""
+    assert isinstance(trainer.store, CheckpointStore)
+    record = _record(trainer)
     if not trainer.store.steps():
+        if traces := folder.traces():
+            raise CheckpointError(
+                f"{folder.path} has no checkpoint to go on from, but it holds a run that had begun: {', '.join(traces)}. "
+                f"It is left as it is. {_instead(plan, folder)}"
+            )
         report("the run was stopped before its first checkpoint; it starts from the beginning.")
-        trainer.recorder.restart()
+        record.restart()
         take_initial_policy(trainer, plan)
-        return
-    take_checkpoint(trainer, trainer.store.load(report), plan, path, report)
+        return []
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        record.usable(meta)
+
+    try:
+        checkpoint = trainer.store.load(report, usable=usable)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
+    planned = checkpoint.meta.get("plan", {}).get("steps", plan.train.steps)
+    if planned != folder.plan().train.steps:
+        report(f"config.json says steps = {folder.plan().train.steps}; when the checkpoint was made it was {planned}.")
+    return take_checkpoint(trainer, checkpoint, plan, folder.path, report, folder.config().get("accepted"), accept)
+
+
+def _instead(plan: Plan, folder: RunFolder) -> str:
+    """What can be done with a run that cannot go on."""
+    policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
+    use = f"Evaluate or film its policy (beeline eval {folder.path} --video), or train" if policies else "Train"
+    return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
 
 
 def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
-    recorder = trainer.recorder
-    assert isinstance(recorder, Recorder)
-    step = trainer.progress.step
-    view = None
+    recorder = _record(trainer)
+    progress, view, good = trainer.progress, None, False
+    caught: list[int] = []
+    with contextlib.suppress(OSError):
+        (folder.path / TRACE).unlink(missing_ok=True)
+
+    def leave(state: str, reason: str, step: int | None = None) -> None:
+        with contextlib.suppress(BeelineError, OSError):  # not even in place: then the error itself must tell
+            recorder.status(state, trainer.progress.step if step is None else step, reason)
+
     try:
-        with graceful_stop(trainer) as caught:
-            recorder.status("running", step)
-            recorder.open(step + 1 if trainer.progress.rows else 0)  # the row of a checkpoint's own step is before it
+        with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
+            recorder.status("running", progress.step)
+            recorder.open(progress.step + 1 if progress.rows else 0)  # the row of a checkpoint's own step is before it
             view = display(trainer, plan) if display else None
             done = trainer.run(plan.train.steps)
-            step = trainer.progress.step
             if caught and not done:
-                recorder.status("stopped", step, signal.Signals(caught[0]).name)
-                raise Stopped(caught[0], folder.path, step)
+                leave("stopped", signal.Signals(caught[0]).name)
+                raise Stopped(caught[0], folder.path, trainer.progress.step)
             if done:
                 trainer.finish()
+                recorder.finish()
                 if plan.train.video:
                     _film_final(trainer, plan, folder.path)
-        recorder.status("finished" if done else "stopped", step, "" if done else "a callback ended the training")
+        recorder.status("finished" if done else "stopped", trainer.progress.step, "" if done else "a callback ended the training")
+        good = True
+    except Stopped:
+        raise
+    except KeyboardInterrupt:  # the last evaluation was given up, or a second Ctrl-C did not wait: the last checkpoint stays
+        assert isinstance(trainer.store, CheckpointStore)
+        number, step = caught[0] if caught else signal.SIGINT, max(trainer.store.steps(), default=0)
+        name = signal.Signals(number).name
+        leave("stopped", f"{name} twice: no checkpoint" if len(caught) > 1 else name, step)
+        raise Stopped(number, folder.path, step) from None
     except Exception as error:
-        reason = str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(BeelineError, OSError):  # a full disk cannot take the status either; the error itself tells
-            recorder.status("failed", trainer.progress.step, reason)
+        _keep_trace(error, folder.path)
+        leave("failed", str(error) if isinstance(error, BeelineError) else f"{type(error).__name__}: {error}")
         raise
     finally:
         if view is not None:
             view.close()
-        with contextlib.suppress(OSError):
-            recorder.close()
+        recorder.close(good)
     return Run(folder.path)
+
+
+def _keep_trace(error: Exception, path: Path) -> None:
+    """Write the whole traceback into the run folder where code that is not ours has failed, and say so in the message."""
+    if isinstance(error, BeelineError) and not notes(error):
+        return
+    with contextlib.suppress(BeelineError, OSError):
+        files.write_atomic(path / TRACE, "".join(traceback.format_exception(error)).encode())
+        if isinstance(error, BeelineError):
+            error.args = (f"{error} The whole traceback is in {path / TRACE}",)
 
 
 def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
@@ -184,12 +273,17 @@ def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
         return
     video = path / "videos" / f"step-{trainer.progress.step:012d}.mp4"
     try:
-        film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed)
+        film(trainer.player(), plan.env, plan.train.repeat, video, plan.train.seed, plan.train.limit, trainer.stop_requested)
+    except Interrupted:
+        print("the video was given up; the training is finished.")
     except Exception as error:  # whatever a renderer may do, the training has succeeded
-        print(f"the video could not be made: {error}")
+        tell(f"the video could not be made: {reason(error)}")
 
 
-def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int) -> str:
+def film(
+    act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, path: Path, seed: int, limit: int | None = None,
+    stop: Callable[[], bool] = never,
+) -> str:  # fmt: skip
     """Film one episode; where no GL library is found, say which package brings one. Returns what happened."""
     from beeline.envs import rendering, video
 
@@ -200,9 +294,10 @@ def film(act: Callable[[np.ndarray], np.ndarray], env: Any, repeat: int | None, 
         if backend is None:
             print(message)
             return message
-        filmed = envs.make(env, repeat=repeat or 1, render=True)
+        files.own_folder(path.parent)
+        filmed = registry.make(env, repeat=repeat or 1, limit=limit, render=True)
         try:
-            video.record_episode(filmed, act, path, seed)
+            video.record_episode(filmed, act, path, seed, stop=stop)
         finally:
             filmed.close()
     return str(path)
@@ -222,18 +317,24 @@ class Model:
         *,
         preset: str | None = None,
         eval_env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
         **options: Any,
     ) -> None:
+        trust.allow(env, eval_env)
+        env = envs.with_arguments(env, env_kwargs)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        if self.trainer.collector.spec.assumption:
+            _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
     def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
         self.plan = plan
         self.trainer = build(plan, env, eval_env, callbacks)
         self._calls = 0
+        self._accepted: list[Any] = []
 
     @property
     def step(self) -> int:
@@ -262,7 +363,7 @@ class Model:
         return Policy(agent, trees.from_arrays(agent.blank_policy(), own), self._meta(self.step), self.plan.train.seed)
 
     def _meta(self, step: int, score: float | None = None) -> dict[str, Any]:
-        about = {"step": step, "eval_return": score, "repeat": self.plan.train.repeat}
+        about = {"step": step, "eval_return": score, "repeat": self.plan.train.repeat, "limit": self.plan.train.limit}
         return describe(self.plan.algo, self.plan.env, self.trainer.agent, **about)
 
     @property
@@ -306,16 +407,15 @@ class Model:
                 raise RunFolderError(f"{folder} is not a folder: a model is saved into one.") from None
         if not self.trainer.ready:
             self.trainer.begin()
-        files.write_atomic(folder / "config.json", _config_text(self.plan))
+        files.write_atomic(folder / "config.json", _config_text(self.plan, self._accepted))
         self.trainer.save(CheckpointStore(folder, keep=1))
         self.policy.save(folder / "policy.npz")
         return folder
 
 
-def _config_text(plan: Plan) -> bytes:
-    import json
-
-    return json.dumps(plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}, indent=1).encode()
+def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
+    config = plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}
+    return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
 
 
 def model(name: str) -> type[Model]:
@@ -329,28 +429,38 @@ def load(
     eval_env: Any = None,
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
+    accept_config: bool = False,
     **objects: Any,
 ) -> Any:
     """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file.
 
+    As in `resume`, an option that has changed since the checkpoint is refused unless `accept_config` says that it is meant.
     What was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again.
     """
+    trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
-        return load_policy(path, **objects)
+        return load_policy(path.resolve(), **objects)  # a link that the user named is meant
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
-    plan = RunFolder.open(path).plan(objects)
+    folder = RunFolder.open(path)
+    plan = folder.plan(objects)
     runtime.configure(plan.train.threads, plan.train.device)
     kind = model(plan.algo)
     found = kind.__new__(kind)
     found._set_up(plan, task_of(plan, env), eval_env, callbacks)
-    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
-    take_checkpoint(found.trainer, checkpoint, plan, path, report)
-    if (path / "metrics.csv").is_file():
-        found.trainer.recorder.rows = read_metrics(path / "metrics.csv", checkpoint.meta["metrics_bytes"])
-    else:
-        found.trainer.recorder.rows = checkpoint.meta.get("rows", [])
+    table = MetricsTable(path / "metrics.csv", _record(found.trainer).columns)
+
+    def usable(meta: Mapping[str, Any]) -> None:
+        check_meta(meta)
+        table.recover(meta)
+
+    checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=usable)
+    known = folder.config().get("accepted")
+    new = take_checkpoint(found.trainer, checkpoint, plan, path, report, known, accept_config)
+    found._accepted = [*(known if isinstance(known, list) else []), *new]
+    if "rows" not in checkpoint.meta:
+        found.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
     return found
 
 
@@ -358,17 +468,45 @@ def evaluate_run(
     path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None, **objects: Any
 ) -> tuple[Evaluation, Policy]:
     """Evaluate the policy of a run folder (or a policy file) on fresh episodes; objects handed over in Python are given again."""
-    path = Path(path)
-    policy = load_policy(path, **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
-    task = env if env is not None else policy.meta["env"]
-    if isinstance(task, str) and task.startswith(("instance:", "factory:")):
-        raise EnvError(f"this policy was trained on {task!r}, which has no id: give the task with --env or env=….")
-    test_env = envs.make(task, repeat=policy.meta.get("repeat") or 1)
-    try:
-        if spaces_of(test_env) != policy.agent.task.spaces:
-            raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+    trust.allow(env)
+    policy = _policy_of(path, best, **objects)
+    with _fitting_env(policy, env) as test_env:
         result = evaluate(policy.player(seed), test_env, seed=seed, episodes=episodes)
-    finally:
-        test_env.close()
     return result, policy
 
+
+def key_frames(
+    path: str | Path, count: int, *, best: bool = False, seed: int = 1, env: Any = None, **objects: Any
+) -> tuple[list[KeyFrame], float, Policy]:
+    """Evenly spaced frames of one episode of a run's or file's greedy policy, the episode's return, and the policy."""
+    from beeline.envs import rendering, video
+
+    trust.allow(env)
+    policy = _policy_of(path, best, **objects)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)  # as in `film`
+        backend, message = rendering.choose_backend()
+        if backend is None:
+            raise EnvError(message)
+        with _fitting_env(policy, env, render=True) as filmed:
+            frames, total = video.key_frames(filmed, lambda: policy.player(seed), seed, count)
+    return frames, total, policy
+
+
+def _policy_of(path: str | Path, best: bool, **objects: Any) -> Policy:
+    path = Path(path)
+    return load_policy(path.resolve(), **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
+
+
+@contextlib.contextmanager
+def _fitting_env(policy: Policy, env: Any, render: bool = False) -> Iterator[Adapter]:
+    """The task of a policy, or another one with the same spaces, open for as long as it is needed."""
+    task = env if env is not None else recorded_task(policy.meta["env"])
+    limit = policy.meta.get("limit") if env is None else None
+    made = registry.make(task, repeat=policy.meta.get("repeat") or 1, limit=limit, render=render)
+    try:
+        if spaces_of(made) != policy.agent.task.spaces:
+            raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+        yield made
+    finally:
+        made.close()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beeline.envs import check_finite, spec_of
+from beeline.envs import spec_of
+from beeline.envs.boundary import placed
 from beeline.errors import EnvError
 from beeline.memory import Replay
 from beeline.rng import episode_seed
@@ -77,11 +78,13 @@ class Collector:
 
     def _reset(self, lane: int, episode: int) -> np.ndarray:
         try:
-            obs, _ = self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))
-        except Exception as error:
-            raise EnvError(f"environment {self.spec.id!r} failed in reset(): {type(error).__name__}: {error}") from error
-        check_finite(self.spec.id, lane, 0, obs, 0.0)
-        return obs
+            return self.envs[lane].reset(seed=episode_seed(self.seed, "train", lane, episode))[0]
+        except EnvError as error:
+            raise self._of_lane(error, lane)  # noqa: B904 (it is the same error)
+
+    def _of_lane(self, error: EnvError, lane: int) -> EnvError:
+        """The error with its lane, where there are several."""
+        return placed(error, f"in lane {lane}") if len(self.envs) > 1 else error
 
     def _next_episode(self, lane: int) -> None:
         number = self.lanes[lane].episode + 1
@@ -94,19 +97,18 @@ class Collector:
     def step(self, actions: np.ndarray, extras: Mapping[str, np.ndarray] | None = None) -> list[Transition]:
         """Step every lane with its action, to be stored with its extras; a lane that fails is cut and reset before the error
         goes on its way."""
-        failure: Exception | None = None
+        failure: EnvError | None = None
         transitions = []
         for lane, env in enumerate(self.envs):
             state = self.lanes[lane]
             try:
-                obs, reward, terminated, truncated, info = env.step(actions[lane])
-                reward = float(reward)
-                check_finite(self.spec.id, lane, state.decisions + 1, obs, reward)
-            except Exception as error:
-                failure = failure or error
+                obs, paid, terminated, truncated, info = env.step(actions[lane])
+            except EnvError as error:
+                failure = failure or self._of_lane(error, lane)
                 with contextlib.suppress(EnvError):  # the first failure is the one to tell
                     self._next_episode(lane)
                 continue
+            reward = float(paid)
             own = {name: each[lane] for name, each in extras.items()} if extras else None
             self.replay.add(lane, actions[lane], reward, obs, terminated, truncated, own)
             transitions.append(
@@ -127,10 +129,8 @@ class Collector:
                     failure = failure or error
             else:
                 self.obs[lane], self.first[lane] = obs, False
-        if isinstance(failure, EnvError):
-            raise failure
         if failure is not None:
-            raise EnvError(f"environment {self.spec.id!r} failed in step(): {type(failure).__name__}: {failure}") from failure
+            raise failure
         return transitions
 
     def drain(self) -> dict[str, float]:
@@ -185,8 +185,8 @@ class Collector:
                 return f"the environment is not deterministic (observation {step} of the replayed episode differs)"
             try:
                 obs, _, terminated, truncated, _ = self.envs[lane].step(action)
-            except Exception as error:
-                return f"its open episode cannot be replayed ({type(error).__name__}: {error})"
+            except EnvError as error:
+                return f"its open episode cannot be replayed ({error})"
             if terminated or truncated:
                 return f"the environment is not deterministic (the replayed episode ended after {step + 1} steps)"
         if not np.array_equal(obs, observations[-1]):

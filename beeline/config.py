@@ -14,6 +14,7 @@ from typing import Any, Self
 from beeline.errors import ConfigError
 
 OBJECT = "object:"  # how an object that was handed over in Python is named in a record
+_SWITCH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
 def _plain(bound: float) -> str:
@@ -55,13 +56,26 @@ class Rule:
     objects: str | None = None
 
     @property
+    def bounded(self) -> bool:
+        """Whether there is a range of numbers."""
+        return self.low is not None or self.high is not None or self.above is not None
+
+    @property
     def allowed(self) -> str:
         """The allowed values as a user reads them; empty where anything of the type will do."""
-        if self.choices:
+        if self.choices and not self.bounded:
             return "one of " + ", ".join(self.choices)
         left = f"> {_plain(self.above)}" if self.above is not None else f">= {_plain(self.low)}" if self.low is not None else ""
         right = f"<= {_plain(self.high)}" if self.high is not None else ""
-        return " and ".join(part for part in (left, right) if part)
+        range_ = " and ".join(part for part in (left, right) if part)
+        return f"{range_}, or {' or '.join(self.choices)}" if self.choices else range_
+
+    def word(self, value: Any) -> Any:
+        """A switch as a word, where on and off are among several choices."""
+        if not {"on", "off"} <= set(self.choices or ()):
+            return value
+        said = _SWITCH.get(value.lower(), value) if isinstance(value, str) else value
+        return {True: "on", False: "off"}[said] if isinstance(said, bool) else said
 
     def takes(self, value: Any) -> bool:
         """Whether this is an object of the protocol; a class is none, an instance of it may be."""
@@ -70,7 +84,7 @@ class Rule:
 
     def admits(self, value: Any) -> bool:
         """Whether a value of the right type lies in the range."""
-        if self.choices is not None:
+        if self.choices is not None and (isinstance(value, str) or not self.bounded):
             return value in self.choices
         if isinstance(value, tuple):
             return bool(value) and all(self.admits(item) for item in value)
@@ -116,11 +130,10 @@ def _coerce(value: Any, annotation: Any) -> Any:
         items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
         return tuple(_coerce(item, int) for item in items)
     if annotation is bool:
-        words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
         if isinstance(value, bool):
             return value
-        if isinstance(value, str) and value.lower() in words:
-            return words[value.lower()]
+        if isinstance(value, str) and value.lower() in _SWITCH:
+            return _SWITCH[value.lower()]
         raise ValueError
     if annotation is int:
         if isinstance(value, bool):
@@ -149,7 +162,7 @@ class Config:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             rule: Rule = field.metadata["rule"]
-            value = getattr(self, field.name)
+            value = rule.word(getattr(self, field.name))
             if rule.takes(value):
                 continue
             if rule.objects and isinstance(value, str) and value.startswith(OBJECT):

@@ -60,7 +60,13 @@ class LineDisplay:
         step = row["step"]
         rate = (step - self.first) / max(time.perf_counter() - self.began, 1e-9)
         left = _duration((self.total - step) / rate) if rate > 0 and step > self.first else "–"
-        print(f"step {step:>9,} ({step / self.total:4.0%})  {rate:5.0f} steps/s  ETA {left}  {self.rows.text()}", flush=True)
+        line = f"step {step:>9,} ({step / self.total:4.0%})  {rate:5.0f} steps/s  ETA {left}  {self.rows.text()}"
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:  # the log may lie on a disk that is full; the run need not end with it
+            self.trainer.on_row = lambda row: None
 
     def close(self) -> None:
         """Nothing to put back."""
@@ -71,20 +77,23 @@ class BarDisplay:
 
     def __init__(self, trainer: Trainer, plan: Plan) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.text import Text
 
         self.rows, self.trainer = _Rows(), trainer
+        # No markup: a task's name and a path are the user's, brackets included.
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(),
-            TextColumn("{task.fields[values]}"), refresh_per_second=4, speed_estimate_period=120,
+            TextColumn("{task.description}", style="bold", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}", markup=False),
+            TextColumn("{task.fields[rate]}", markup=False), TimeElapsedColumn(), TextColumn("ETA", markup=False),
+            TimeRemainingColumn(), TextColumn("{task.fields[values]}", markup=False), refresh_per_second=4,
+            speed_estimate_period=120,
         )  # fmt: skip
         step = trainer.progress.step
         self.task = self.bar.add_task(f"{plan.algo} {plan.env}", total=plan.train.steps, completed=step, rate="", values="")
         self.began, self.first, self.shown = time.perf_counter(), step, 0.0
         self.bar.start()
         if trainer.folder:
-            self.bar.console.print(f"run folder: {trainer.folder}", highlight=False)
+            self.bar.console.print(Text(f"run folder: {trainer.folder}"), soft_wrap=True)
         trainer.on_row = self.show
         trainer.on_decision = self.tick
 

@@ -10,6 +10,15 @@ class BeelineError(Exception):
     """Base of all errors that are the user's to mend; the command line prints them without a traceback."""
 
 
+def notes(error: BaseException | None) -> list[str]:
+    """What was noted on an error and on those it came from, such as the lines of the user's code in which it arose."""
+    found: list[str] = []
+    while error is not None:
+        found += getattr(error, "__notes__", [])
+        error = error.__cause__
+    return found
+
+
 class ConfigError(BeelineError):
     """A hyperparameter is unknown, of the wrong type, or out of its range."""
 
@@ -37,6 +46,10 @@ class EnvError(BeelineError):
     """The environment cannot be trained on as it is (spaces, observations, rewards)."""
 
 
+class UnnamedModuleError(EnvError):
+    """A file names a task of a Python module that this user has not named; nothing was imported."""
+
+
 class NonFiniteError(EnvError):
     """The environment returned NaN or infinity; training stops with a checkpoint."""
 
@@ -51,3 +64,14 @@ class RunFolderError(BeelineError):
 
 class DiskFullError(RunFolderError):
     """No space is left; whatever was complete before stays complete."""
+
+
+class UnreadableError(RunFolderError, ValueError):
+    """A file is damaged, too large, or no file of its own: a link out of its folder, a folder, a pipe."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal came in the middle of an evaluation, a diagnosis or a film, which is given up and leaves no row.
+
+    Not an Exception, so that nothing swallows it on its way out.
+    """

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beeline.agents.base import Agent
-from beeline.envs import check_finite, spec_of
-from beeline.errors import EnvError, NonFiniteError
+from beeline.envs.boundary import during
+from beeline.envs.registry import spec_of
+from beeline.errors import Interrupted
 from beeline.memory import Clock
 from beeline.rng import episode_seed
 
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     import gymnasium
 
 Act = Callable[[np.ndarray], np.ndarray]
-ENDLESS = 1_000_000  # decisions after which an episode is taken to have no end
+
+
+def never() -> bool:
+    """No signal asks to stop."""
+    return False
 
 
 class Player:
@@ -70,53 +74,37 @@ class Evaluation:
         return row
 
 
-@contextlib.contextmanager
-def _named(call: str, env_id: str) -> Iterator[None]:
-    """Errors of the environment as errors that name it and say that it was an evaluation."""
-    try:
-        yield
-    except NonFiniteError as error:
-        raise NonFiniteError(f"in an evaluation episode: {error}") from error
-    except Exception as error:
-        cause = f"{type(error).__name__}: {error}"
-        raise EnvError(f"environment {env_id!r} failed in {call}() of an evaluation episode: {cause}") from error
+def run_episode(act: Act, env: gymnasium.Env, seed: int, stop: Callable[[], bool] = never) -> tuple[float, int, Any, Any]:
+    """One seeded episode: return, decisions, success at the last step and at any step (None where not reported).
 
-
-def run_episode(act: Act, env: gymnasium.Env, seed: int) -> tuple[float, int, Any, Any]:
-    """One seeded episode: return, decisions, success at the last step and at any step (None where not reported)."""
-    spec = spec_of(env)
-    with _named("reset", spec.id):
+    `stop` is asked at every decision; where it says so, the episode is given up with Interrupted.
+    """
+    with during("in an evaluation episode"):
         obs, _ = env.reset(seed=seed)
-        check_finite(spec.id, 0, 0, obs, 0.0)
-    total, decisions, last, ever = 0.0, 0, None, None
-    while True:
-        action = act(obs)
-        with _named("step", spec.id):
-            obs, reward, terminated, truncated, info = env.step(action)
-            reward = float(reward)
+        total, decisions, last, ever = 0.0, 0, None, None
+        while True:
+            if stop():
+                raise Interrupted
+            obs, reward, terminated, truncated, info = env.step(act(obs))
+            total += float(reward)
             decisions += 1
-            check_finite(spec.id, 0, decisions, obs, reward)
-        total += reward
-        if "success" in info:
-            last = bool(info["success"])
-            ever = bool(ever or last)
-        if terminated or truncated:
-            return total, decisions, last, ever
-        if decisions >= ENDLESS:
-            raise EnvError(
-                f"environment {spec.id!r}: an evaluation episode did not end within {ENDLESS:,} decisions. "
-                "Give the task a time limit, for example with ?limit=1000 after its id."
-            )
+            if "success" in info:
+                last = bool(info["success"])
+                ever = bool(ever or last)
+            if terminated or truncated:
+                return total, decisions, last, ever
 
 
-def evaluate(act: Act, env: gymnasium.Env, *, seed: int, episodes: int, first_episode: int = 0) -> Evaluation:
+def evaluate(
+    act: Act, env: gymnasium.Env, *, seed: int, episodes: int, first_episode: int = 0, stop: Callable[[], bool] = never
+) -> Evaluation:
     """Run `episodes` episodes, numbered from `first_episode`, each seeded by (run seed, "eval", number)."""
     repeat = spec_of(env).repeat
     results = []
     for number in range(first_episode, first_episode + episodes):
         if isinstance(act, Player):
             act.start(number)
-        results.append(run_episode(act, env, episode_seed(seed, "eval", 0, number)))
+        results.append(run_episode(act, env, episode_seed(seed, "eval", 0, number), stop))
     reported = all(last is not None for _, _, last, _ in results)
     return Evaluation(
         returns=[total for total, *_ in results],

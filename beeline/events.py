@@ -39,12 +39,17 @@ class Observe(Event):
         self._since = (time.perf_counter(), run.progress.step)
 
     def __call__(self, run: Trainer) -> None:
-        """One row for all that is due at this step."""
+        """One row for all that is due at this step.
+
+        The diagnosis comes first: it leaves no trace, so both can be done again where a signal ends one of them.
+        """
         config = run.config
-        evaluated = _evaluated(run, keep=True) if run.due(config.eval_every) else {}
+        run.progress.pending = True
         diagnosed: dict[str, float] = {}
         if run.diagnoser is not None and config.diagnose and run.due(config.diagnose):
             diagnosed = run.diagnoser(run.state, run.replay, run.progress.step)
+        evaluated = _evaluated(run, keep=True) if run.due(config.eval_every) else {}
+        run.progress.pending = False
         if evaluated or run.due(config.log_every):
             self._row(run, evaluated | diagnosed)
         elif diagnosed:  # a row of its own, which takes nothing from the rows that a run without diagnoses writes

@@ -19,7 +19,7 @@ import numpy as np
 from beeline import trees
 from beeline.agents.base import Agent
 from beeline.collect import Collector, Transition
-from beeline.errors import BeelineError, CheckpointError, EnvError
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
 from beeline.evaluate import Evaluation, Player, evaluate
 from beeline.memory import Clock, Replay
 from beeline.options import TrainConfig
@@ -68,11 +68,11 @@ class Record(Protocol):
     def write(self, row: dict[str, Any]) -> None:
         """Record one row."""
 
-    def sync(self) -> int:
-        """Make the rows durable; return how many bytes they take."""
+    def sync(self) -> Any:
+        """Make the rows durable; return what a checkpoint remembers of them."""
 
-    def cut(self, size: int) -> None:
-        """Take the record back to that many bytes."""
+    def restore(self, meta: Mapping[str, Any], step: int, report: Callable[[str], None]) -> None:
+        """Take the record back to a checkpoint."""
 
 
 class Store(Protocol):
@@ -113,6 +113,7 @@ class Diagnoser(Protocol):
 
     env: gymnasium.Env
     columns: tuple[str, ...]
+    stop: Callable[[], bool]
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """The values of its columns."""
@@ -130,6 +131,7 @@ class Progress:
     best_return: float | None = None
     best_step: int = -1
     done: list[str] = dataclasses.field(default_factory=list)  # events that happen once and have happened
+    pending: bool = False  # what is due after this step was given up at a signal, and is done first when the run goes on
 
 
 class Trainer:
@@ -162,6 +164,7 @@ class Trainer:
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.description: dict[str, Any] = {}  # of the plan, which a checkpoint vouches for
         self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
@@ -187,9 +190,14 @@ class Trainer:
         try:
             for event in self.events:
                 event.start(self)
+            if self.progress.pending:
+                self._happen()
             self.collector.reopen()
             while self.progress.step < until and not self.stopping and not self.stop_requested():
                 self._turn()
+        except Interrupted:
+            self.save()  # with what is still due noted, so that a resumed run has every row of one never stopped
+            return False
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
@@ -228,6 +236,9 @@ class Trainer:
         self.on_decision()
         told_step = StepEvent(self.progress.step, steps, self)
         self.stopping |= any([callback.on_step(told_step) is False for callback in self.callbacks])
+        self._happen()
+
+    def _happen(self) -> None:
         for event in self.events:
             event(self)
 
@@ -259,8 +270,9 @@ class Trainer:
             return None
         episodes, now = self.config.eval_episodes, self.progress
         result = evaluate(
-            self.player(), self.eval_env, seed=self.config.seed, episodes=episodes, first_episode=now.evaluations * episodes
-        )
+            self.player(), self.eval_env, seed=self.config.seed, episodes=episodes, first_episode=now.evaluations * episodes,
+            stop=self.stop_requested,
+        )  # fmt: skip
         best = now.best_return is None or result.mean > now.best_return
         arrays = trees.to_arrays(self.agent.policy(self.state)) if best else {}
         if keep:
@@ -310,13 +322,12 @@ class Trainer:
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
         meta: dict[str, Any] = {
             "identity": self.identity,
+            "plan": self.description,
             "spaces": self._spaces(),
             "progress": dataclasses.asdict(self.progress),
             "collector": self.collector.state(),
-            "metrics_bytes": self.recorder.sync() if store is None else 0,
         }
-        if store is not None:
-            meta["rows"] = self.recorder.rows
+        meta |= {"rows": self.recorder.rows} if store is not None else {"table": self.recorder.sync()}
         target.save(self.progress.step, arrays, meta, self.memories)
         if store is None:
             if self.policies:
@@ -330,7 +341,15 @@ class Trainer:
             raise CheckpointError(
                 f"the checkpoint is of an environment with {_describe(meta['spaces'])}, this one has {_describe(self._spaces())}."
             )
-        self.memories = checkpoint.memories()
+        memories = checkpoint.memories()
+        lanes = len(self.collector.envs)
+        for name, memory in memories.items():
+            if (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
+                raise CheckpointError(f"it is of {memory.lanes} environments side by side, and num_envs is {lanes}.")
+            if name not in self.memories or memory.capacity != self.memories[name].capacity:
+                own = self.memories[name].capacity if name in self.memories else "none"
+                raise CheckpointError(f"its {name} has {memory.capacity} rows, and replay_capacity is {own}.")
+        self.memories = memories
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
         self.carry = trees.from_arrays(self.carry, arrays, "carry")
@@ -338,7 +357,7 @@ class Trainer:
         self.metrics = {name[len("metrics['") : -len("']")]: arrays[name] for name in names}
         self.best_policy = {name[len("best") :]: array for name, array in arrays.items() if name.startswith("best[")}
         self.progress = Progress(**meta["progress"])
-        self.recorder.cut(meta["metrics_bytes"])
+        self.recorder.restore(meta, checkpoint.step, report)
         if self.best_policy and self.policies:
             self.policies("policy-best.npz", self.best_policy, self.progress.best_step, self.progress.best_return)
         self.collector.restore(meta["collector"], report)

@@ -21,7 +21,7 @@ from beeline.config import Rule
 from beeline.options import TrainConfig
 
 STUB = Path(__file__).with_name("__init__.pyi")
-FIRST = ("preset", "eval_env", "callbacks", "init_from")  # keywords of every class that are no options
+FIRST = ("preset", "eval_env", "env_kwargs", "callbacks", "init_from")  # keywords of every class that are no options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ def make_class(entry: Entry, base: type) -> type:
 _HEAD = '''\
 """The public names, with every option as a keyword. Written by `python -m beeline.models`; do not edit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,6 +129,7 @@ def _class_stub(entry: Entry) -> str:
         "        *,",
         "        preset: str | None = None,",
         "        eval_env: Any = None,",
+        "        env_kwargs: Mapping[str, Any] | None = None,",
         "        callbacks: Sequence[Callback] = (),",
         "        init_from: str | Path | None = None,",
     ]

@@ -15,13 +15,16 @@ class TrainConfig(Config):
     seed: int = option(0, "seed of everything random", low=0, high=2**31 - 1)
     num_envs: int = option(1, "environments stepped side by side; updates are scaled with them", low=1, high=1024)
     repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
+    limit: int | None = option(
+        None, "environment steps after which an episode is cut; none: as the task declares, else 1000 decisions", low=1
+    )
     eval_every: int = option(5_000, "environment steps between evaluations", low=1)
     eval_episodes: int = option(10, "episodes per evaluation; 0: no evaluation", low=0)
     diagnose: int | None = option(None, "environment steps between diagnoses of Q (docs/diagnostics.md); none: never", low=1)
     log_every: int = option(1_000, "environment steps between rows of the metrics table", low=1)
     checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
     keep_checkpoints: int = option(3, "checkpoints kept", low=1)
-    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2)
+    replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2, high=10**12)
     threads: int | None = option(None, "CPU threads of the learner; none: all cores", low=1, high=1024)
     device: str | None = option(None, "where the learner runs; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
     tensorboard: bool = option(True, "write TensorBoard events into the run folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -9,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from beeline import __version__
 from beeline.errors import ConfigError
 
 
@@ -46,15 +48,31 @@ def configure(threads: int | None, device: str | None) -> int:
             jax.config.update("jax_platforms", {"gpu": "cuda"}.get(device, device))
         try:
             jax.devices()
-        except RuntimeError as error:
-            raise ConfigError(f"device = {device!r} is not available here ({str(error).splitlines()[0]}).") from None
+        except Exception as error:  # JAX asserts, raises or says, by the device that was asked for
+            raise _unavailable(device, error) from error
+    elif device is not None:
+        import jax
+
+        if jax.default_backend() not in (device, {"gpu": "cuda"}.get(device)):
+            raise ConfigError(
+                f"device = {device!r} comes too late: JAX has started on {jax.default_backend()!r} in this process. Choose the "
+                "device before anything is trained or loaded."
+            )
     return int(os.environ.get("NPROC", cores()))
 
 
+def _unavailable(device: str | None, error: Exception) -> ConfigError:
+    """What is missing for a device, and what goes without it."""
+    said = str(error).partition("\n")[0].strip()
+    advice = {"gpu": " For an NVIDIA GPU, install JAX with CUDA: pip install 'jax[cuda12]'."}.get(device or "", "")
+    why = f" ({said})" if said else ""
+    return ConfigError(f"device = {device!r} is not available here{why}.{advice} Without the option, JAX takes what there is.")
+
+
 def versions() -> dict[str, str]:
-    """Versions of Python and of every installed package."""
+    """Versions of Beeline itself, of Python, and of every installed package."""
     found = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
-    return {"python": platform.python_version(), **dict(sorted(found.items()))}
+    return {"beeline": __version__, "python": platform.python_version(), **dict(sorted(found.items()))}
 
 
 def processor() -> str:
@@ -66,6 +84,20 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: what the system has, or less where its cgroup allows less; None if unknown."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(1024 * int(table["MemAvailable"].split()[0]))
+    group = Path("/sys/fs/cgroup")  # as a container sees its own
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        found.append(max(0, limit - used + int(statistics.get("inactive_file", 0))))
+    return min(found, default=None)
 
 
 def machine() -> dict[str, Any]:

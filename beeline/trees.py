@@ -17,7 +17,7 @@ def to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
 
 
 def from_arrays(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """A pytree shaped like `template` from named arrays; a missing or misshapen one is named in the error.
+    """A pytree shaped like `template` from all arrays under `prefix`; one missing, misshapen or left over is an error.
 
     What is NumPy in the template lives on the host and stays NumPy, in the template's precision.
     """
@@ -36,4 +36,8 @@ def from_arrays(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") 
                 "it was made for other networks or another environment."
             )
         restored.append(np.array(array, leaf.dtype) if on_host else jax.numpy.array(array))
+    needed = {prefix + jax.tree_util.keystr(path) for path, _ in leaves}
+    for name in arrays:
+        if name not in needed and (not prefix or name.startswith((f"{prefix}.", f"{prefix}["))):
+            raise CheckpointError(f"it has an array {name!r} that has no place here: it was made with other options.")
     return jax.tree_util.tree_unflatten(structure, restored)

@@ -37,7 +37,7 @@ TASKS = (
     "mbpo/hopper",
 )
 TURN = 50  # steps of one before it is the other's turn
-ALLOWED = 10.0  # per cent
+ALLOWED = 12.0  # per cent, with the check of everything that comes out: 0.6 µs, which the fastest suite's 21 µs feel
 Step = Callable[[np.ndarray], Any]
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from beeline import agents
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
+from beeline.envs.dkitty.options import SimToReal
 from beeline.options import TrainConfig
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
@@ -124,6 +126,12 @@ def commands() -> str:
     return table(["command", "what it does"], [[f"`beeline {name}`", text] for name, (_, text) in COMMANDS.items()])
 
 
+def dkitty_options() -> str:
+    """The options that only D'Kitty ids have."""
+    rows = [[f"`{name}`", rule.allowed or "true or false", rule.doc] for name, rule in SimToReal.rules().items()]
+    return table(["option", "allowed", "what it adds"], rows)
+
+
 def algorithms() -> str:
     """The algorithms."""
     rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.OWN.values()]
@@ -218,6 +226,16 @@ def comparison_improvement() -> str:
     return table(["probability of improvement", "value"], rows)
 
 
+def mistakes() -> str:
+    """What people do wrong with their environments and what they are told; a test makes every one of the mistakes."""
+    spec = importlib.util.spec_from_file_location("mistakes", DOCS.parent / "tests" / "envs" / "mistakes.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for its own module
+    spec.loader.exec_module(module)
+    return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in module.MISTAKES])
+
+
 def starting_temperature() -> str:
     """Evaluated returns on walker-run for two starting temperatures: the first seed of each line."""
     steps = range(20_000, 100_001, 20_000)
@@ -239,6 +257,7 @@ def starting_temperature() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "options run": run_options,
     "options algorithms": algorithm_options,
+    "options dkitty": dkitty_options,
     "loop metrics": loop_metrics,
     "commands": commands,
     "algorithms": algorithms,
@@ -248,6 +267,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
+    "mistakes": mistakes,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 

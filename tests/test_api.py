@@ -27,7 +27,7 @@ def leaves(model: Any) -> dict[str, bytes]:
     from beeline import trees
 
     trainer = model.trainer
-    found = trees.to_arrays(trainer.state) | trees.to_arrays(trainer.actor_state, "actor") | trees.to_arrays(trainer.metrics, "m")
+    found = trees.to_arrays(trainer.state) | trees.to_arrays(trainer.carry, "actor") | trees.to_arrays(trainer.metrics, "m")
     return {name: array.tobytes() for name, array in found.items()}
 
 
@@ -249,7 +249,7 @@ def test_differences_of_the_machine_are_reported(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("beeline.runtime.processor", lambda: "an abacus")
     monkeypatch.setattr("beeline.runtime.versions", lambda: {"jax": "99"})
     said: list[str] = []
-    beeline.resume(run.path, report=said.append)
+    beeline.resume(run.path, report=said.append, accept_config=True)
     text = "\n".join(said)
     assert "this process has 1 threads, the run began with 7" in text
     assert "the CPU is 'an abacus'" in text and "jax is 99" in text and "numpy is None" in text
@@ -269,3 +269,13 @@ def test_importing_is_quick_and_complete() -> None:
         assert getattr(beeline, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'PPO'"):
         _ = beeline.PPO
+
+
+def test_arguments_of_the_environment(tmp_path: Path) -> None:
+    run = beeline.train("sac", WALK, env_kwargs={"success": True}, out=tmp_path / "run", **small("sac", steps=60))
+    assert run.config["env"] == f"{WALK}?success=true"
+    assert run.metrics[0]["eval/success"] is not None
+    assert beeline.resume(run.path, steps=80).metrics[-1]["step"] == 80
+    model = beeline.SAC(Walk, env_kwargs={"success": True}, **small("sac"))
+    assert model.evaluate(1).successes is not None
+    assert model.plan.env == "factory:Walk"

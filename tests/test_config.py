@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 import types
 import typing
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beeline import agents
-from beeline.agents.options import BACConfig
+import beeline
+from beeline import agents, loop, runtime
+from beeline.agents.sac import BACConfig
 from beeline.config import Config, Rule, option
 from beeline.errors import ConfigError, UnknownNameError
+from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.plan import Plan
 
@@ -95,7 +99,7 @@ def test_numbers_as_people_write_them() -> None:
     assert BACConfig.make({"hidden": "64,32"}).hidden == (64, 32)
     assert BACConfig.make({"hidden": 64}).hidden == (64,)
     assert BACConfig.make({"grad_clip": "none"}).grad_clip is None
-    assert BACConfig.make({"double_q": "no"}).double_q is False
+    assert BACConfig.make({"double_q": "no"}).double_q == "off"
     assert BACConfig.make({"lambda": 0.25}).lam == 0.25
 
 
@@ -143,13 +147,74 @@ def test_fields_that_belong_together() -> None:
     with pytest.raises(ConfigError, match="alpha = 0 cannot be tuned"):
         BACConfig.make({"alpha": 0})
     assert BACConfig.make({"alpha": 0, "tune_alpha": False}).alpha == 0
-    with pytest.raises(ConfigError, match=r"replay_capacity = 256 .*>= 258.*batch_size = 256"):
+    with pytest.raises(ConfigError, match=r"replay_capacity = 256 .*>= 515.*batch_size = 256"):
         Plan.make("bac", "gym/X-v0", "light", {"replay_capacity": 256})
     with pytest.raises(ConfigError, match=r"steps = 1000 is not more than the warm-up \(random_steps = 1000\)"):
         Plan.make("bac", "gym/X-v0", "light", {"steps": 1000}).check_budget()
     with pytest.raises(ConfigError, match=r"steps = 1500 .*learn_after = 2000"):
         Plan.make("td3", "gym/X-v0", "light", {"steps": 1500, "learn_after": 2000}).check_budget()
     Plan.make("bac", "gym/X-v0", "light", {"steps": 1001}).check_budget()
+
+
+def transitions(capacity: int, lanes: int) -> int:
+    """The fewest transitions in a ring that has been full for a while, when every episode is a step long."""
+    ring, fewest = Replay(capacity, 1, 1, lanes), capacity
+    for count in range(4 * capacity):
+        for lane in range(lanes):
+            ring.start(lane, 0.0)
+        fewest = min(fewest, len(ring)) if count > 2 * capacity else fewest
+        for lane in range(lanes):
+            ring.add(lane, 0.0, 0.0, 0.0, True, False)
+    return fewest
+
+
+@pytest.mark.parametrize(("batch", "lanes"), [(1, 1), (2, 1), (16, 1), (16, 3), (7, 4), (2, 5), (8, 8)])
+def test_the_smallest_ring_holds_more_than_a_batch_of_the_shortest_episodes(batch: int, lanes: int) -> None:
+    options = {"batch_size": batch, "num_envs": lanes}
+    with pytest.raises(ConfigError, match="as short as a step") as caught:
+        Plan.make("sac", "gym/X-v0", "light", options | {"replay_capacity": 2})
+    least = int(re.findall(r">= (\d+)", str(caught.value))[0])
+    Plan.make("sac", "gym/X-v0", "light", options | {"replay_capacity": least})
+    with pytest.raises(ConfigError):
+        Plan.make("sac", "gym/X-v0", "light", options | {"replay_capacity": least - 1})
+    assert transitions(least, lanes) > batch >= transitions(least - 1, lanes)
+
+
+def test_a_ring_that_final_rows_would_fill_is_refused() -> None:
+    """18 rows with a batch of 16: episodes of three steps leave 13 transitions, and nothing would ever be learnt."""
+    with pytest.raises(ConfigError, match=r"replay_capacity = 18 .*>= 35 with num_envs = 1 and batch_size = 16"):
+        Plan.make("sac", "gym/X-v0", "light", {"replay_capacity": 18, "batch_size": 16})
+
+
+def test_a_ring_beyond_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "free_memory", lambda: 2_000_000)
+    options = {"replay_capacity": 10**8, "steps": 10**8}
+    plan = Plan.make("sac", "gym/X-v0", "light", options)
+    # 3 observations, 1 action and a reward as float32 and a byte: 21 bytes, of which 2 MB hold 95,238.
+    with pytest.raises(ConfigError, match=r"100,000,000 rows of 21 bytes are 2\.1 GB, but 0\.0 GB .*allowed here: <= 95238\."):
+        plan.check_memory(3, 1)
+    Plan.make("sac", "gym/X-v0", "light", options | {"replay_capacity": 95_238}).check_memory(3, 1)
+    Plan.make("sac", "gym/X-v0", "light", options | {"steps": 95_237}).check_memory(3, 1)  # it will not fill the ring
+    with pytest.raises(ConfigError):
+        Plan.make("sac", "gym/X-v0", "light", options | {"steps": 95_238}).check_memory(3, 1)
+    with pytest.raises(ConfigError, match=r"replay_capacity = 100000000 is too much"):
+        beeline.SAC("gym/Pendulum-v1", **options)
+    monkeypatch.setattr(runtime, "free_memory", lambda: None)
+    plan.check_memory(3, 1)
+
+
+def test_memory_that_the_system_refuses_is_no_raw_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*sizes: int) -> None:
+        raise MemoryError("Unable to allocate 10.9 TiB")
+
+    monkeypatch.setattr(loop, "Replay", refuse)
+    with pytest.raises(ConfigError, match=r"more memory than there is \(Unable .*lower replay_capacity = 1000000000000\."):
+        beeline.SAC("gym/Pendulum-v1", replay_capacity=10**12)
+
+
+def test_free_memory_is_what_the_system_says() -> None:
+    free = runtime.free_memory()
+    assert free is not None and 10**6 < free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_plan_survives_json() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from beeline import files
-from beeline.errors import DiskFullError, RunFolderError
+from beeline.errors import DiskFullError, RunFolderError, UnreadableError
 
 
 @pytest.fixture
@@ -55,17 +58,23 @@ def test_a_full_disk_leaves_the_old_content_and_no_litter(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_missing_rights_are_explained_and_other_errors_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_with(monkeypatch, errno.EACCES, "mkdir")
-    with pytest.raises(RunFolderError, match="--out"):
-        files.make_folder(tmp_path / "a" / "b")
-    fail_with(monkeypatch, errno.EROFS, "remove")
-    with pytest.raises(RunFolderError, match="cannot write"):
-        files.remove(tmp_path / "a")
-    fail_with(monkeypatch, errno.EIO, "fsync")
-    with pytest.raises(OSError, match="injected") as caught:
-        files.sync_folder(tmp_path)
-    assert caught.value.errno == errno.EIO
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EACCES, "copied and resumed elsewhere"), (errno.EROFS, "Make it writable"), (errno.EFBIG, "ulimit -f"),
+     (errno.ENOENT, "resume it where it is now"), (errno.EIO, "saved before is intact")],
+)  # fmt: skip
+def test_every_error_of_the_system_is_a_sentence(
+    number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for operation, act in {
+        "mkdir": lambda: files.make_folder(tmp_path / "a" / "b"),
+        "remove": lambda: files.remove(tmp_path / "a"),
+        "fsync": lambda: files.sync_folder(tmp_path),
+    }.items():
+        fail_with(monkeypatch, number, operation)
+        with pytest.raises(RunFolderError, match=rf"cannot write .*: injected\. .*{advice}") as caught:
+            act()
+        assert "--out" not in str(caught.value)  # resume has no such option
 
 
 def test_folders_are_made_with_parents_and_removed_with_content(
@@ -237,3 +246,94 @@ def test_json_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     for text, found in (('{"step": 3}', {"step": 3}), ('{"step":', {}), ("[1]", {})):
         path.write_text(text)
         assert files.read_json(path) == found
+
+
+READERS = {"bytes": files.read_regular, "json": files.load_json}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_what_is_no_file_of_its_own_is_refused_at_once(read: Callable[..., Any], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (tmp_path / "secret").write_text("{}")
+    (run / "inside").write_text("{}")
+    (run / "folder").mkdir()
+    os.mkfifo(run / "fifo")
+    for name, target in {"out": "../secret", "in": "inside", "loop": "loop", "nowhere": "none", "pipe": "fifo"}.items():
+        (run / name).symlink_to(target)
+    reasons = {
+        "out": "leads out of its folder", "loop": "cannot be read", "nowhere": "link to nothing", "pipe": "not a regular file",
+        "fifo": "not a regular file", "folder": "not a regular file",
+    }  # fmt: skip
+    for name, reason in reasons.items():
+        with pytest.raises(UnreadableError, match=f"{name} .*{reason}"):
+            read(run / name)
+        assert files.read_json(run / name) == {}
+    assert read(run / "in") in (b"{}", {})
+    assert read(run / "out", within=tmp_path) in (b"{}", {})
+    with pytest.raises(FileNotFoundError):
+        read(run / "missing")
+    with pytest.raises(UnreadableError, match="too large: 2 bytes where 1 are allowed"):
+        read(run / "inside", limit=1)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":', "3", "\xff\xfe", '{"a": ' * 100_000], ids=range(5))
+def test_json_that_is_damaged_says_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UnreadableError, match=r"config\.json is damaged \("):
+        files.load_json(tmp_path / "config.json")
+    assert files.read_json(tmp_path / "config.json") == {}
+
+
+def test_a_new_file_never_writes_through_what_bears_its_name(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".a.json.tmp").symlink_to(tmp_path / "precious")
+    files.write_atomic(tmp_path / "a.json", b"new")
+    os.link(tmp_path / "precious", tmp_path / ".a.json.tmp")
+    files.write_atomic(tmp_path / "a.json", b"newer")
+    os.mkfifo(tmp_path / ".a.json.tmp")
+    files.write_atomic(tmp_path / "a.json", b"newest")
+    assert (tmp_path / "precious").read_text() == "mine" and (tmp_path / "a.json").read_bytes() == b"newest"
+    (tmp_path / "b.json").mkdir()
+    with pytest.raises(RunFolderError, match="There is a folder where a file belongs"):
+        files.write_atomic(tmp_path / "b.json", b"new")
+
+
+def test_a_lock_has_one_holder_and_says_whose_it_is(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    held = files.take_lock(path, owner="process 7")
+    assert held and files.take_lock(path) is None and files.lock_owner(path) == "process 7"
+    held.close()
+    with files.take_lock(path, owner="process 123", wait=True) as again:  # type: ignore[union-attr]
+        assert again.fileno() >= 0 and files.lock_owner(path) == "process 123"
+    assert files.take_lock(path)
+    assert files.lock_owner(tmp_path / "none") == ""
+
+
+def test_a_lock_follows_no_link_and_empties_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(RunFolderError, match="no file of a run folder may be one"):
+        files.take_lock(tmp_path / ".lock", owner="process 7")
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(RunFolderError, match="There is a folder where a file belongs"):
+        files.take_lock(tmp_path / ".lock", owner="process 7")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_the_lock_of_a_hard_linked_copy_is_its_own(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    held = files.take_lock(ours, owner="process 7")
+    os.link(ours, theirs)
+    copied = files.take_lock(theirs, owner="process 8")
+    assert held and copied and files.lock_owner(ours) == "process 7" and files.lock_owner(theirs) == "process 8"
+    assert files.take_lock(ours) is None and files.take_lock(theirs) is None
+
+
+def test_writing_in_place_leaves_other_names_of_a_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("first")
+    os.link(tmp_path / "a", tmp_path / "copy")
+    with os.fdopen(files.own_regular(tmp_path / "copy", os.O_WRONLY | os.O_APPEND), "wb") as file:
+        file.write(b" second")
+    assert (tmp_path / "a").read_text() == "first" and (tmp_path / "copy").read_text() == "first second"

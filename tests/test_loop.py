@@ -199,5 +199,5 @@ def test_normalised_observations_count_each_once() -> None:
     seen = [entry[2] if entry[0] == "reset" else entry[3] for entry in logs(trainer)[0]]
     ends = [n for n, entry in enumerate(logs(trainer)[0]) if entry[0] == "step" and (entry[4] or entry[5])]
     acted_on = np.array([obs for n, obs in enumerate(seen) if n not in ends], np.float64)  # never the final ones
-    statistics = trainer.state.normaliser
+    statistics = trainer.state.host["statistics"]
     np.testing.assert_allclose(statistics["mean"], acted_on.mean(0), rtol=2e-3, atol=2e-3)

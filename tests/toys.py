@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import gymnasium
@@ -11,13 +12,23 @@ import numpy as np
 
 LIMIT = 20
 _made = 0
+WRONG: dict[str, Any] = {  # what `step` returns at a fault of that name, made from the observation and the reward
+    "one number": lambda obs, reward: (obs[:1], reward, False, False, {}),
+    "a scalar": lambda obs, reward: (0.5, reward, False, False, {}),
+    "a row": lambda obs, reward: (obs[None], reward, False, False, {}),
+    "no info": lambda obs, reward: (obs, reward, False, False, None),
+    "text flag": lambda obs, reward: (obs, reward, "False", False, {}),
+    "four values": lambda obs, reward: (obs, reward, False, {}),
+    "array reward": lambda obs, reward: (obs, np.array([reward]), False, False, {}),
+}
 
 
 class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
     """A point on a line, pushed and shaken; it falls off at |x| > 1.
 
     `fault` happens at the `at`-th step() of this instance (at its `at`-th reset() for faults of reset). TOY_KILL =
-    "instance:step" in the environment kills the process with SIGKILL there; step 0 is the first reset.
+    "instance:step" in the environment sends the process SIGKILL, or the signal TOY_SIGNAL, there; step 0 is the first reset.
+    TOY_HANG, likewise, sleeps there for ever.
     """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -33,7 +44,10 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _die(self, moment: int) -> None:
         if os.environ.get("TOY_KILL") == f"{self.number}:{moment}":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), int(os.environ.get("TOY_SIGNAL", signal.SIGKILL)))
+        if os.environ.get("TOY_HANG") == f"{self.number}:{moment}":
+            print("hanging", flush=True)
+            time.sleep(1e6)
 
     def _obs(self) -> np.ndarray:
         obs = np.array([self.x, self.since_reset / LIMIT])
@@ -55,7 +69,7 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
         self.log.append(("reset", seed, obs.astype(np.float32)))
         return obs, {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[Any, Any, Any, bool, Any]:
         assert self.action_space.contains(action), action
         self.steps += 1
         self.since_reset += 1
@@ -65,12 +79,20 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
         if self.steps == self.at:
             if self.fault == "raise":
                 raise RuntimeError("the motor is hot")
-            reward = {"nan reward": np.nan, "inf reward": np.inf}.get(self.fault, reward)
+            if self.fault == "hang":
+                time.sleep(600)
+            reward = {"nan reward": np.nan, "inf reward": np.inf, "large reward": 1e39}.get(self.fault, reward)
+            if self.fault in WRONG:
+                return WRONG[self.fault](obs, reward)
             obs[0] = {"nan obs": np.nan, "inf obs": -np.inf}.get(self.fault, obs[0])
         terminated, truncated = bool(abs(self.x) > 1), self.since_reset == LIMIT
         self.log.append(("step", action.copy(), reward, obs.astype(np.float32), terminated, truncated))
         info = {"success": abs(self.x) < 0.2} if self.beeline_success else {}
         return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        if self.fault == "raise in close":
+            raise RuntimeError("the motor is stuck")
 
 
 class Goal(gymnasium.Env[Any, np.ndarray]):
@@ -100,5 +122,5 @@ class Goal(gymnasium.Env[Any, np.ndarray]):
         return self._obs(), float(near), False, self.count == 10, {"is_success": near}
 
 
-gymnasium.register("Walk-v0", Walk)
-gymnasium.register("Goal-v0", Goal)
+gymnasium.register("Walk-v0", Walk, max_episode_steps=LIMIT)
+gymnasium.register("Goal-v0", Goal, max_episode_steps=10)

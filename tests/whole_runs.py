@@ -12,7 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("WANDB_SILENT", "true")
+_STATE = tempfile.TemporaryDirectory(prefix="beeline-tests-state-")
+os.environ["BEELINE_STATE_HOME"] = _STATE.name  # the modules that tests name are not named by the user
 
 SMALL: dict[str, Any] = {
     "hidden": (8, 8), "batch_size": 8, "random_steps": 20, "steps": 120, "eval_every": 50, "eval_episodes": 1, "log_every": 20,
@@ -47,6 +51,26 @@ def flags(options: dict[str, Any]) -> list[str]:
         else:
             words += [f"--{flag}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
     return words
+
+
+class Hung(BaseException):
+    """Something has not come to an end; no guard for errors catches it."""
+
+
+@contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """End what is in the block by `Hung` if it waits for something that never comes, such as the other end of a pipe."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Hung(f"still waiting after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def table(path: Path) -> list[tuple[str, ...]]:
@@ -98,9 +122,9 @@ def _keep_compiled_agents() -> Iterator[None]:
     plain = Entry.build
 
     @functools.lru_cache(maxsize=16)
-    def build(self: Entry, config: Any, spaces: Any) -> Any:
+    def build(self: Entry, config: Any, task: Any) -> Any:
         gc.collect()  # those that left the cache: an agent refers to itself through its compiled methods
-        return plain(self, config, spaces)
+        return plain(self, config, task)
 
     Entry.build = build  # type: ignore[method-assign]
     yield
@@ -138,7 +162,7 @@ class Process:
 
     @property
     def out(self) -> str:
-        return self._out.read_text()
+        return self._out.read_text() if self._out.exists() else ""
 
     @property
     def err(self) -> str:

@@ -50,7 +50,7 @@ def serve() -> None:
     import tensorboardX
     import toys
 
-    import beeline.agents.off_policy
+    import beeline.agents.make
     import beeline.api
     import beeline.display
     from beeline import runtime

@@ -17,15 +17,24 @@ from beeline.networks import Learnable, Params
 
 @dataclasses.dataclass(frozen=True)
 class GaussianActor:
-    """Tanh-Gaussian policy with state-dependent deviation (SAC): a = tanh(μ(s) + σ(s) ε), log σ clipped to [-20, 2]."""
+    """Tanh-Gaussian policy with state-dependent deviation (SAC): a = tanh(μ(s) + σ(s) ε).
+
+    With `smooth` bounds log σ = lo + (hi − lo)/2 · (1 + tanh ρ) of the network's ρ, as SimBa has it; without, it is clipped to
+    them, as the SAC sources have it.
+    """
 
     learnable: Learnable
+    low: float = -20.0
+    high: float = 2.0
+    smooth: bool = False
     stochastic: ClassVar[bool] = True
 
     def output(self, params: Params, obs: Array) -> Any:
         """Mean and log σ of the Gaussian before tanh."""
         mean, log_std = jnp.split(self.learnable.net.apply(params, obs), 2, axis=-1)
-        return mean, jnp.clip(log_std, -20.0, 2.0)
+        if self.smooth:
+            return mean, self.low + 0.5 * (self.high - self.low) * (1.0 + jnp.tanh(log_std))
+        return mean, jnp.clip(log_std, self.low, self.high)
 
     def sample(self, noise: Array | None, output: Any) -> tuple[Array, Array]:
         """The reparameterised action for standard noise ε, and its log π in [-1, 1] units."""

@@ -158,6 +158,7 @@ class Judged(Protocol):
     `acting` is what `sample` reads of a state, so that many calls can share it.
     """
 
+    gamma: float  # discount per decision
     soft: bool  # whether returns have an entropy-inclusive form
     has_value: bool  # whether the agent has a V of its own
     has_blend: bool  # whether it has a λ

@@ -18,6 +18,7 @@ class Critic:
     learnable: Learnable
     head: Head
     shape: tuple[int, ...]
+    mean: bool = False  # whether several critics are read as their mean
 
     def out(self, params: Params, obs: Array, action: Array) -> Array:
         """What the networks put out, `[*shape, B, width]`."""
@@ -28,8 +29,8 @@ class Critic:
         return self.head.value(self.out(params, obs, action))
 
     def worst(self, q: Array) -> Array:
-        """min_i Q_i over the last axis of the ensemble."""
-        return jnp.min(q, axis=-2)
+        """min_i Q_i over the last axis of the ensemble, or their mean."""
+        return jnp.mean(q, axis=-2) if self.mean else jnp.min(q, axis=-2)
 
     def loss(self, out: Array, y: Array) -> Array:
         """Σ_i mean_B ℓ(Q_i, y), the mean of it over groups of critics that have targets of their own."""

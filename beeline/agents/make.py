@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from beeline import operators
 from beeline.agents.backup import Backup, Bee
 from beeline.agents.base import Task
@@ -29,31 +31,42 @@ def network(config: OffPolicyConfig) -> Net:
     return body(own, config.hidden, config.initialiser) if isinstance(own, str) else own
 
 
+def discount(config: OffPolicyConfig, task: Task) -> float:
+    """γ as given, or by the length of an episode: 1 − 5/T within [.95, .995] for T decisions (TD-MPC2's rule)."""
+    if not isinstance(config.gamma, str):
+        return config.gamma
+    decisions = 500.0 if task.limit is None else task.limit / task.repeat
+    return float(np.clip(1.0 - 5.0 / decisions, 0.95, 0.995))
+
+
 def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: bool = False) -> Learnable:
     """The policy's network, with `heads` outputs for every action."""
     spaces = task.spaces
     optimiser = adam(config.actor_lr, clip=config.grad_clip)
-    return Learnable(network(config), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
+    net = body(config.network, config.policy_hidden or config.hidden, config.initialiser)
+    return Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
 
 
 def critic(config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True) -> Critic:
     """One critic or two, in each of the groups that have targets of their own."""
-    spaces, shape = task.spaces, (*groups, 1 + config.double_q)
+    spaces = task.spaces
+    two = task.ends if config.double_q == "auto" else config.double_q != "off"
+    shape = (*groups, 2 if two else 1)
     net, head = Ensemble(network(config), shape), Scalar()
     optimiser = adam(config.critic_lr, clip=config.grad_clip)
     learnable = Learnable(net, spaces.obs_dim + spaces.action_dim, optimiser, (head.width,), followed)
-    return Critic(learnable, head, shape)
+    return Critic(learnable, head, shape, mean=config.double_q == "mean")
 
 
 def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic) -> Entropy:
     """The soft objective of these options."""
-    present, spaces = config.explore == "entropy", task.spaces
+    present, spaces, per_action = config.explore == "entropy", task.spaces, config.target_entropy_per_action
     return Entropy(
         actor=actor,
         critic=critic,
         alpha=config.alpha if present else 0.0,
         tuned=config.tune_alpha and present,
-        target_entropy=-float(spaces.action_dim) if config.target_entropy is None else config.target_entropy,
+        target_entropy=per_action * spaces.action_dim if config.target_entropy is None else config.target_entropy,
         scale=spaces.action_scale if config.entropy_units == "env" else None,
         optimiser=adam(config.alpha_lr, beta1=config.alpha_beta1, clip=config.grad_clip),
     )
@@ -90,6 +103,7 @@ def off_policy(
     feed: Feed | None = None,
 ) -> OffPolicy:  # fmt: skip
     """The agent of these parts."""
-    feed = feed or Uniform(config.batch_size, config.gamma, config.n_step)
+    gamma = discount(config, task)
+    feed = feed or Uniform(config.batch_size, gamma, config.n_step)
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise)
+    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise, gamma)

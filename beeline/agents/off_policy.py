@@ -65,8 +65,9 @@ class OffPolicy(Defaults):
         backup: Backup,
         feed: Feed,
         noise: ActingNoise,
+        gamma: float,
     ) -> None:
-        self.config, self.task, self.spaces = config, task, task.spaces
+        self.config, self.task, self.spaces, self.gamma = config, task, task.spaces, gamma
         self.actor, self.critic, self.objective, self.backup = actor, critic, objective, backup
         self.feed, self.noise = feed, noise
         self.memories: Mapping[str, MemorySpec] = {"replay": MemorySpec()}

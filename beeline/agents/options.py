@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from beeline.config import Config, option
 from beeline.errors import ConfigError
 
-BODIES = ("mlp", "bac")
-INITIALISERS = ("xavier", "torch")
+BODIES = ("mlp", "bac", "ln")
+INITIALISERS = ("xavier", "torch", "orthogonal")
+CRITICS = ("auto", "on", "mean", "off")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
 # What an object must satisfy that is handed over in Python instead of a name.
@@ -25,9 +26,9 @@ class MethodConfig(Config):
         return "", 0
 
     @property
-    def least_transitions(self) -> int:
-        """How many transitions the replay must be able to hold, or nothing would be learnt."""
-        return 1
+    def least_transitions(self) -> tuple[str, int]:
+        """How many transitions the replay must be able to hold, or nothing would be learnt, and the option that says so."""
+        return "", 1
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,24 @@ class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
     network: str = option(
-        "mlp", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES, objects=NET
+        "mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
     )
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
-    initialiser: str = option("xavier", "initial weights: xavier (zero bias) or torch (its default)", choices=INITIALISERS)
+    policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
+    initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
-    gamma: float = option(0.99, "discount per decision", low=0.0, high=1.0)
+    gamma: float | str = option(
+        0.99, "discount per decision; auto: 1 − 5/T within [.95, .995] for episodes of T decisions", low=0.0, high=1.0,
+        choices=("auto",),
+    )  # fmt: skip
     tau: float = option(0.005, "share of the online critics that enters the target critics", above=0.0, high=1.0)
     target_interval: int = option(1, "updates between two target updates", low=1)
     actor_lr: float = option(3e-4, "learning rate of the policy", above=0.0)
     critic_lr: float = option(3e-4, "learning rate of the critics", above=0.0)
-    double_q: bool = option(True, "two critics and their minimum, or one critic")
+    double_q: str = option(
+        "on", "on: two critics and their minimum; mean: their mean; off: one critic; auto: on where episodes can terminate",
+        choices=CRITICS,
+    )  # fmt: skip
     critic_updates_per_step: int = option(1, "critic updates per decision of each env", low=1)
     policy_updates_per_step: float = option(1.0, "policy updates per decision; 0.5 is one every second decision", above=0.0)
     random_steps: int = option(10_000, "environment steps of uniformly random actions at the start", low=0)
@@ -92,6 +100,6 @@ class OffPolicyConfig(MethodConfig):
         return max(("random_steps", self.random_steps), ("learn_after", self.learn_after), key=lambda each: each[1])
 
     @property
-    def least_transitions(self) -> int:
+    def least_transitions(self) -> tuple[str, int]:
         """Learning begins with more than a batch."""
-        return self.batch_size + 1
+        return f"batch_size = {self.batch_size}", self.batch_size + 1

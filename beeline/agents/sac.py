@@ -24,7 +24,9 @@ class SACConfig(OffPolicyConfig):
     alpha: float = option(1.0, "initial temperature, or the fixed one (0: no entropy)", low=0.0)
     alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0.0)
     alpha_beta1: float = option(0.9, "Adam's first moment decay for the temperature", low=0.0, high=0.9999)
-    target_entropy: float | None = option(None, "entropy to tune towards; none: minus the action dimensions")
+    target_entropy: float | None = option(None, "entropy to tune towards; none: as `target_entropy_per_action` says")
+    target_entropy_per_action: float = option(-1.0, "entropy to tune towards, for each dimension of an action")
+    log_std: str = option("clip", "log σ clipped to [-20, 2], or tanh: bent smoothly into [-10, 2]", choices=("clip", "tanh"))
     entropy_units: str = option("env", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
     v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
 
@@ -40,7 +42,7 @@ class BACConfig(SACConfig):
     """BEE actor-critic: SAC under the BEE operator."""
 
     network: str = option(
-        "bac", "body of all networks: mlp (ReLU) or bac (LayerNorm-tanh, then ELU)", choices=BODIES, objects=NET
+        "bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
     )
     target_interval: int = option(2, "updates between two target updates", low=1)
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
@@ -52,7 +54,8 @@ def build(config: SACConfig, task: Task) -> OffPolicy:
     from beeline.agents.actors import GaussianActor
     from beeline.agents.backup import Soft
 
-    actor = GaussianActor(make.policy(config, task, heads=2))
+    bounds = (-10.0, 2.0, True) if config.log_std == "tanh" else (-20.0, 2.0, False)
+    actor = GaussianActor(make.policy(config, task, heads=2), *bounds)
     critic = make.critic(config, task)
     entropy = make.entropy(config, task, actor, critic)
     backup = make.bee(config, Soft(actor, critic, entropy), actor, critic, task, entropy if config.v_entropy else None)
@@ -60,6 +63,16 @@ def build(config: SACConfig, task: Task) -> OffPolicy:
 
 
 # --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------
+
+
+def best(env_id: str) -> dict[str, Any]:
+    """What learns fastest of all we know on a plain CPU: small LayerNorm networks and four updates per decision."""
+    return {
+        "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "log_std": "tanh",
+        "alpha": 0.01, "target_entropy_per_action": -0.5, "entropy_units": "unit", "v_entropy": False, "normalize_obs": True,
+        "double_q": "auto", "gamma": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
+        "target_interval": 1, "random_steps": 2_500, "learn_after": 2_500,
+    }  # fmt: skip
 
 
 def light(env_id: str) -> dict[str, Any]:
@@ -88,5 +101,5 @@ def paper_bac(env_id: str) -> dict[str, Any]:
     return {"hidden": (512, 512), "batch_size": 512}
 
 
-PRESETS = {"light": light, "paper": paper}
-PRESETS_BAC = {"light": light, "paper": paper_bac}
+PRESETS = {"light": light, "paper": paper, "best": best}
+PRESETS_BAC = {"light": light, "paper": paper_bac, "best": best}

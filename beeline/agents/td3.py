@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TD3Config(OffPolicyConfig):
     """Twin delayed DDPG: deterministic policy, target smoothing as exploration term, policy and targets delayed."""
 
-    initialiser: str = option("torch", "initial weights: xavier (zero bias) or torch (its default)", choices=INITIALISERS)
+    initialiser: str = option("torch", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     policy_updates_per_step: float = option(0.5, "policy updates per decision; 0.5 is one every second decision", above=0.0)
     target_interval: int = option(2, "updates between two target updates", low=1)
     random_steps: int = option(25_000, "environment steps of uniformly random actions at the start", low=0)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from beeline import files
+from beeline.errors import UnreadableError
 
 CHECK = 1.0  # seconds between two looks of a writer at its claim
 GRACE = 5.0  # seconds after which a writer without a claim has ended: several looks, and a file server's delay
@@ -60,10 +61,10 @@ def read(folder: Path) -> dict[str, Any]:
     """The claim of a run; empty where there is none."""
     for _ in range(20):
         try:
-            return dict(json.loads(claim_path(folder).read_text(encoding="utf-8")))
+            return files.load_json(claim_path(folder))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError):
+        except UnreadableError:
             time.sleep(CHECK / 20)  # a file server that is busy replacing it
     return {}
 

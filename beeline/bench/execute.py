@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from beeline import files, runtime
+from beeline import runtime
 from beeline.bench.plan import BenchRun
-from beeline.bench.worker import log_path
+from beeline.bench.worker import log_path, open_log
 from beeline.errors import BeelineError, ConfigError
 
 
@@ -106,12 +106,11 @@ class LocalProcesses:
 
     def submit(self, run: BenchRun) -> None:
         """Start a process; it inherits the lock of the matrix, which is free only when the last of them is gone."""
-        folder, slot = self.out / run.folder, self.slots.pop(0)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.explained(log_path(folder)), log_path(folder).open("ab") as log:
+        with open_log(self.out / run.folder) as log:
+            slot = self.slots.pop(0)
             # A session of its own: Ctrl-C reaches the runs through this process alone, as SIGTERM.
             process = subprocess.Popen(
-                [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot],
+                [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot, run.module],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(self.lock,), start_new_session=True,
             )  # fmt: skip
         self.active.append(_Worker(run, process, slot))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import signal
 import sys
@@ -12,16 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from beeline import files
 from beeline.bench import claim as bench_claim
 from beeline.bench.execute import Ended, Executor, LocalProcesses, slots
 from beeline.bench.plan import BenchRun, record
 from beeline.bench.watch import View, counts, eta, look, make_display
-from beeline.bench.worker import failure_path
-from beeline.errors import MissingExtraError, RunFolderError
+from beeline.bench.worker import forget_failure
+from beeline.envs import trust
+from beeline.errors import BeelineError, MissingExtraError, RunFolderError
 from beeline.run.checkpoint import CheckpointStore
+from beeline.run.reading import legible
 
 PAUSE = 0.1  # seconds between two looks at the workers
 REFRESH = 1.0  # seconds between two looks at the folders
@@ -35,6 +35,8 @@ def run(
 
     With `ray`, the runs are tasks of the Ray cluster at that address, or of one that is started here (`"local"`).
     """
+    for item in runs:  # before anything is written: the workers are handed what is allowed here
+        trust.require(item.module, item.task)
     threads = max(item.threads for item in runs)
     places = slots(threads, workers)
     again = f"beeline bench --out {out}{f' --ray {ray}' if ray else ''}"
@@ -61,38 +63,21 @@ def run(
         return _conclude(out, list(crew.views.values()), again)
 
 
-@contextlib.contextmanager
-def _lock(out: Path) -> Iterator[IO[str]]:
+def _lock(out: Path) -> files.Lock:
     """One matrix at a time in a folder. Workers inherit the lock, so it is free only when the last of them is gone."""
-    path = out / ".lock"
-    with files.explained(path):
-        handle = path.open("a+")
-    with handle:
-        end = time.monotonic() + 30
-        while not _locked(handle):
-            handle.seek(0)
-            owner = handle.read().strip()
-            if time.monotonic() > end or (owner.isdigit() and _alive(int(owner))):
-                raise RunFolderError(f"{out} is in use by process {owner or 'unknown'}; a matrix has one at a time.")
-            time.sleep(PAUSE)  # its workers end a moment after it
-        handle.truncate(0)
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
-        yield handle
-
-
-def _locked(handle: IO[str]) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    path, end = out / ".lock", time.monotonic() + 30
+    while (lock := files.take_lock(path, owner=str(os.getpid()))) is None:
+        owner = files.lock_owner(path)
+        if time.monotonic() > end or (owner.isdecimal() and _alive(int(owner))):
+            raise RunFolderError(f"{out} is in use by process {owner or 'unknown'}; a matrix has one at a time.")
+        time.sleep(PAUSE)  # its workers end a moment after it
+    return lock
 
 
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
@@ -152,9 +137,7 @@ class Crew:
                     told = True
                     self.executor.stop()
                 while self.queue and not self.stopping and self.executor.free():
-                    run = self.queue.pop(0)
-                    failure_path(self.out / run.folder).unlink(missing_ok=True)  # it is tried again
-                    self.executor.submit(run)
+                    self._submit(self.queue.pop(0))
                 news = self.executor.poll()
                 for ended in news:
                     self._take(ended)
@@ -170,6 +153,14 @@ class Crew:
         finally:
             display.close()
             self.executor.close()
+
+    def _submit(self, run: BenchRun) -> None:
+        """Begin a run, or go on with it; one whose files cannot be written has failed, and the others go on."""
+        try:
+            forget_failure(self.out / run.folder)
+            self.executor.submit(run)
+        except BeelineError as error:
+            self._set(run, "failed", str(error))
 
     def _take(self, ended: Ended) -> None:
         """Take over a run whose worker has ended: its folder says how, unless the worker could not."""
@@ -198,7 +189,7 @@ def _conclude(out: Path, views: Sequence[View], again: str) -> int:
     failed = [view for view in views if view.state == "failed"]
     print(f"{len(views) - len(failed)} of {len(views)} runs are finished{', these failed:' if failed else '.'}")
     for view in failed:
-        print(f"  {view.run.folder}: {view.reason}")
+        print(f"  {view.run.folder}: {legible(view.reason)}")
     if failed:
         print(f"try them again with: {again} --retry-failed")
     for path in write_results(out, [view.run for view in views]):
@@ -208,13 +199,14 @@ def _conclude(out: Path, views: Sequence[View], again: str) -> int:
 
 
 def write_results(out: Path, runs: Sequence[BenchRun]) -> list[Path]:
-    """One row per run and evaluation in results.csv, and in results.parquet where Polars is installed."""
+    """One row per run and evaluation in results.csv, and in results.parquet where Polars is installed; damage is said."""
     from beeline.report import results, write_table
 
     rows = []
     for item in runs:
-        if (out / item.folder / "config.json").exists():
-            rows += [{"run": item.folder, "variant": item.variant, **_without_run(row)} for row in results(out / item.folder)]
+        if os.path.lexists(out / item.folder / "config.json"):
+            own = results(out / item.folder, note=lambda damage: print(f"note: {damage}", file=sys.stderr, flush=True))
+            rows += [{"run": item.folder, "variant": item.variant, **_without_run(row)} for row in own]
     written = [write_table(rows, out / "results.csv")]
     with contextlib.suppress(MissingExtraError):
         written.append(write_table(rows, out / "results.parquet"))

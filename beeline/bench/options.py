@@ -9,6 +9,7 @@ from pathlib import Path
 from beeline import agents
 from beeline.bench.plan import OF_THE_MATRIX, BenchRun, expand, merge, read_file, recorded
 from beeline.config import Config
+from beeline.envs import trust
 from beeline.errors import ConfigError
 from beeline.options import TrainConfig
 
@@ -66,7 +67,9 @@ def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
         if not runs:
             raise ConfigError(f"there is no matrix in {out} to go on with: give --algos and --tasks, or a matrix file.")
         return out, runs
-    return out, expand(merge(read_file(file) if file else {}, flags | {"options": options}))
+    runs = expand(merge(read_file(file) if file else {}, flags | {"options": options}))
+    trust.allow(*(run.task for run in runs))
+    return out, runs
 
 
 def command(given: argparse.Namespace) -> int:

@@ -13,11 +13,13 @@ from typing import Any
 
 from beeline import agents, files
 from beeline.config import Config
+from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
 from beeline.options import TrainConfig
 
 FORMAT = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
+NAME_RULE = "a name is made of letters, digits and . _ + = -, because folders have it."
 KEYS = ("algos", "tasks", "seeds", "steps", "preset", "options", "variant")
 OF_THE_MATRIX = ("steps", "seed", "seeds", "tasks")  # what one variant cannot have for itself
 
@@ -34,11 +36,36 @@ class BenchRun:
     preset: str
     options: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Check what the folder and the workers are made from: a recorded plan is a file like any other."""
+        for name in ("variant", "algo", "task", "preset"):
+            if not isinstance(value := getattr(self, name), str) or not value:
+                raise ConfigError(f"{name} = {value!r} is not a name.")
+        if not NAME.fullmatch(self.variant):
+            raise ConfigError(f"variant {self.variant!r}: {NAME_RULE}")
+        if not self._task_folder.strip("."):
+            raise ConfigError(f"task {self.task!r} would leave the folder of the matrix.")
+        if not isinstance(self.options, dict) or not all(isinstance(name, str) for name in self.options):
+            raise ConfigError(f"options = {self.options!r} are not names with values.")
+        counts = {"seed": self.seed, "steps": self.steps, "threads": self.options.get("threads") or 1}
+        for name, value in counts.items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{name} = {value!r} is not a whole number.")
+        TrainConfig.make(counts)  # their ranges
+
+    @property
+    def _task_folder(self) -> str:
+        return "".join(c if c.isalnum() or c in "-_." else "-" for c in self.task)
+
     @property
     def folder(self) -> str:
         """The run folder, seen from the folder of the matrix."""
-        task = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.task)
-        return f"{task}/{self.variant}/seed{self.seed}"
+        return f"{self._task_folder}/{self.variant}/seed{self.seed}"
+
+    @property
+    def module(self) -> str:
+        """The Python module that its task imports; empty where it imports none."""
+        return ids.module_of(self.task)
 
     @property
     def threads(self) -> int:
@@ -131,7 +158,7 @@ def variants(request: Mapping[str, Any]) -> list[Variant]:
     found = []
     for name in names(request.get("algos", []), "algos"):
         if not NAME.fullmatch(name):
-            raise ConfigError(f"variant {name!r}: a name is made of letters, digits and . _ + = -, because folders have it.")
+            raise ConfigError(f"variant {name!r}: {NAME_RULE}")
         if name in own:
             table = {key: value for key, value in own[name].items() if key != "algo"}
             for key in table:
@@ -142,6 +169,11 @@ def variants(request: Mapping[str, Any]) -> list[Variant]:
             algo = agents.get(name).name
             found.append(Variant(algo, algo))
     return found
+
+
+def _options_of(algo: str) -> set[str]:
+    """The names of all options of a run."""
+    return {*TrainConfig.names(), *agents.get(algo).config.names()}
 
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +195,7 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     for name in shared:
         if name in ("seed", "steps"):
             raise ConfigError(f"{name} is no option of single runs in a matrix: give {'seeds' if name == 'seed' else name}.")
-    known = {variant.name: {*TrainConfig.names(), *agents.get(variant.algo).config.names()} for variant in chosen}
+    known = {variant.name: _options_of(variant.algo) for variant in chosen}
     everything = sorted(set().union(*known.values()))
     for name in shared:
         if name not in everything:
@@ -205,14 +237,22 @@ def recorded(out: Path) -> list[BenchRun]:
     """The plan in `out`; empty where there is none."""
     path = out / "matrix.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            raise RunFolderError(f"{path} has format {found['format']!r}, but this version reads {FORMAT}.")
-        return [BenchRun(**run) for run in found["runs"]]
+        found = files.load_json(path)
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}).") from None
+    if found.get("format") != FORMAT:
+        raise RunFolderError(f"{path} has format {found.get('format')!r}, but this version reads {FORMAT}.")
+    try:
+        runs = [BenchRun(**run) for run in found["runs"]]
+        for run in runs:  # other arguments of `train` are the user's to give: eval_env and init_from name tasks and files
+            if unknown := sorted(set(run.options) - _options_of(run.algo)):
+                raise ValueError(f"{unknown[0]!r} is no option of {run.algo}")
+    except (BeelineError, KeyError, TypeError, ValueError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunFolderError(f"{path} cannot be read ({reason}).") from None
+    if len({run.folder for run in runs}) < len(runs):
+        raise RunFolderError(f"{path} cannot be read (two of its runs have one folder).")
+    return runs
 
 
 def _difference(old: BenchRun, new: BenchRun) -> str:

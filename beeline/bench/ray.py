@@ -23,7 +23,7 @@ from beeline import __version__
 from beeline.bench import claim as bench_claim
 from beeline.bench.execute import Ended, signal_name, why
 from beeline.bench.plan import BenchRun
-from beeline.bench.worker import STILL_LOCKED, log_path
+from beeline.bench.worker import STILL_LOCKED, log_path, open_log
 from beeline.errors import BeelineError, ConfigError, MissingExtraError, RunFolderError
 
 CONNECT = 5.0  # seconds for a connection to an address
@@ -102,7 +102,7 @@ def no_dashboard() -> Iterator[None]:
 def _try_to_join(address: str) -> None:
     """Join a cluster in a process that can be ended: Ray waits for ever where nothing, or something else, answers."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if not host or not port.isdecimal() or "/" in host:
         raise ConfigError(f"ray = {address!r} is neither HOST:PORT of a Ray cluster, such as 10.0.0.1:6379, nor local.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT).close()
@@ -142,7 +142,7 @@ def _probe(out: str, token: str, seconds: float) -> tuple[str, str]:
 
 
 def execute(
-    node: str, out: str, folder: str, threads: int, token: str, variables: Mapping[str, str], home: str
+    node: str, out: str, folder: str, threads: int, module: str, token: str, variables: Mapping[str, str], home: str
 ) -> Iterator[tuple[str, Any]]:
     """Work on one run as long as the claim lasts: ("begun", host), then ("ended", exit code); or ("unseen", host) alone."""
     host, place = socket.gethostname(), Path(out) / folder
@@ -150,8 +150,8 @@ def execute(
         yield "unseen", host
         return
     yield "begun", host
-    words = [sys.executable, "-m", "beeline.bench.worker", out, folder, f"free:{threads}", token]
-    with log_path(place).open("ab") as log:
+    words = [sys.executable, "-m", "beeline.bench.worker", out, folder, f"free:{threads}", module, token]
+    with open_log(place) as log:
         log.write(f"on {host}, Ray node {node}\n".encode())
         log.flush()
         process = subprocess.Popen(
@@ -261,7 +261,7 @@ class RayTasks:
         task.stream = self.remote.options(
             num_cpus=run.threads, num_gpus=1 if run.options.get("device") == "gpu" else 0, max_retries=0,
             num_returns="streaming", scheduling_strategy="SPREAD", name=run.folder,
-        ).remote(str(self.out), run.folder, run.threads, task.token, self.variables, str(Path.cwd()))  # fmt: skip
+        ).remote(str(self.out), run.folder, run.threads, run.module, task.token, self.variables, str(Path.cwd()))  # fmt: skip
 
     def running(self) -> list[BenchRun]:
         """The runs whose tasks have begun."""

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from beeline import files
 from beeline.bench.plan import BenchRun
 from beeline.bench.worker import failure_path
-from beeline.run.record import read_metrics
+from beeline.run import reading
+from beeline.run.metrics import Metrics
 
 STATES = ("running", "failed", "stopped", "finished", "waiting")  # as they are sorted where not all rows fit
 STYLES = {"running": "cyan", "failed": "red", "stopped": "yellow", "finished": "green", "waiting": "dim"}
+LONGEST = 1e10  # seconds; what would take centuries was not measured but read from a damaged table
 RECENT = 10  # rows that a rate is taken from: the warm-up is faster than what follows
 
 
@@ -31,36 +36,42 @@ class View:
     rate: float | None = None
     score: float | None = None
     reason: str = ""
+    warning: str = ""  # what of its folder is damaged
+
+    @property
+    def remark(self) -> str:
+        """Why it is as it is, and what is wrong with its folder, in one line."""
+        first = self.reason.partition("\n")[0]
+        return "; ".join(reading.legible(text) for text in (first, self.warning) if text)
 
 
-def rate(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def rate(table: Metrics) -> float | None:
     """Environment steps per second over the last rows: Σ steps / Σ seconds; None where nothing was measured."""
-    steps = seconds = 0.0
-    recent = rows[-RECENT - 1 :]
-    for before, row in zip(recent, recent[1:]):
-        done, speed = (row["step"] or 0) - (before["step"] or 0), row.get("time/steps_per_second") or 0
-        if done > 0 and speed > 0:
-            steps, seconds = steps + done, seconds + done / speed
-    return steps / seconds if seconds else None
+    steps, speed = table.column("step"), table.column("time/steps_per_second")
+    done, speed = np.diff(steps)[-RECENT:], speed[1:][-RECENT:]
+    measured = (done > 0) & (speed > 0) & np.isfinite(speed) if speed.size else np.empty(0, bool)
+    return float(done[measured].sum() / (done[measured] / speed[measured]).sum()) if measured.any() else None
 
 
 def look(out: Path, run: BenchRun) -> View:
-    """Read a run's folder: finished, failed (with its reason), stopped (begun, to go on) or waiting."""
+    """Read a run's folder: finished, failed (with its reason), stopped (begun, to go on) or waiting; damage is a warning."""
     folder = out / run.folder
-    status = files.read_json(folder / "status.json")
-    try:
-        rows = read_metrics(folder / "metrics.csv")
-    except (OSError, ValueError):
-        rows = []
-    scores = [row["eval/return"] for row in rows if row.get("eval/return") is not None]
-    step = int(rows[-1]["step"] or 0) if rows else 0
-    found = View(run, "waiting", step, rate(rows), scores[-1] if scores else None)
-    if status.get("state") == "finished" and status.get("step", 0) >= run.steps:
-        return dataclasses.replace(found, state="finished", step=status["step"])
-    if failure_path(folder).exists():
-        reason = str(files.read_json(failure_path(folder)).get("reason", "unknown"))
-        return dataclasses.replace(found, state="failed", reason=reason)
-    return dataclasses.replace(found, state="stopped") if (folder / "config.json").exists() else found
+    said: list[str] = []
+    status, table = reading.record(folder, said.append, run.task, run.options)
+    steps, scores = table.column("step"), table.column("eval/return")
+    scores = scores[np.isfinite(scores)]
+    found = View(
+        run, "waiting", int(steps[-1]) if steps.size else 0, rate(table), float(scores[-1]) if scores.size else None,
+        warning=" ".join(said),
+    )  # fmt: skip
+    if status.state == "finished" and status.step is not None and status.step >= run.steps:
+        return dataclasses.replace(found, state="finished", step=status.step)
+    if os.path.lexists(failure_path(folder)):
+        reason = "unknown"
+        with reading.guard(folder.parent, said.append):
+            reason = str(files.load_json(failure_path(folder)).get("reason", reason))
+        return dataclasses.replace(found, state="failed", reason=reason, warning=" ".join(said))
+    return dataclasses.replace(found, state="stopped") if os.path.lexists(folder / "config.json") else found
 
 
 def _mean_rates(views: Sequence[View]) -> dict[tuple[str, ...], float]:
@@ -112,7 +123,10 @@ def counts(views: Sequence[View]) -> str:
 def whole(views: Sequence[View], seconds_left: float | None) -> str:
     """The matrix in one line."""
     done = sum(min(view.step, view.run.steps) for view in views) / max(sum(view.run.steps for view in views), 1)
-    left = "–" if seconds_left is None else str(datetime.timedelta(seconds=round(seconds_left)))
+    if seconds_left is None or seconds_left > LONGEST:
+        left = "–"
+    else:
+        left = str(datetime.timedelta(seconds=round(seconds_left)))
     return f"{len(views)} runs: {counts(views)}; {done:.0%} of all steps, ETA {left}"
 
 
@@ -128,18 +142,18 @@ class Lines:
     """A line when a run's state changes, and one for the whole now and then."""
 
     def __init__(self, every: float = 60.0) -> None:
-        self.states: dict[str, str] = {}
+        self.states: dict[str, tuple[str, str]] = {}
         self.every, self.shown = every, time.monotonic()
 
     def show(self, views: Sequence[View], seconds_left: float | None) -> None:
         """Print what is new."""
         for view in views:
-            before = self.states.get(view.run.folder, "waiting")
-            self.states[view.run.folder] = view.state
-            if view.state != before:
+            before = self.states.get(view.run.folder, ("waiting", ""))
+            now = self.states[view.run.folder] = (view.state, view.warning)
+            if now != before:
                 score = "" if view.score is None else f", return {view.score:,.1f}"
-                reason = f": {view.reason}" if view.reason else ""
-                print(f"{view.run.folder}: {view.state} at step {view.step:,}{score}{reason}", flush=True)
+                remark = f": {view.remark}" if view.remark else ""
+                print(f"{view.run.folder}: {view.state} at step {view.step:,}{score}{remark}", flush=True)
         if time.monotonic() - self.shown >= self.every:
             self.shown = time.monotonic()
             print(whole(views, seconds_left), flush=True)
@@ -169,7 +183,6 @@ class Live:
 def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any:
     """The runs as a table of at most `height` rows, with the whole below it."""
     from rich.console import Group
-    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
@@ -185,9 +198,9 @@ def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any
         found.add_column(name, justify="right" if right else "left", no_wrap=True)
     found.add_column("reason", no_wrap=True, overflow="ellipsis")
     for view in shown:
-        cells = [escape(cell) for cell in _cells(view)]
-        cells[3] = f"[{STYLES[view.state]}]{view.state}[/]"
-        found.add_row(*cells, escape(view.reason.partition("\n")[0]))
+        cells = [Text(cell) for cell in _cells(view)]  # never markup: names and reasons are of the user's world
+        cells[3].stylize(STYLES[view.state])
+        found.add_row(*cells, Text(view.remark))
     return Group(found, Text(caption))
 
 

@@ -1,12 +1,12 @@
-"""One run of a matrix in a process of its own: `python -m beeline.bench.worker OUT FOLDER CORES [CLAIM]`.
+"""One run of a matrix in a process of its own: `python -m beeline.bench.worker OUT FOLDER CORES MODULE [CLAIM]`.
 
 `run_one` is all that a run needs, wherever it is run; the rest of this file ties the process to the one that started it, to
-its cores (numbers, or `free:N` for N that no other run of this host has) and to its claim, where it has one.
+its cores (numbers, or `free:N` for N that no other run of this host has) and to its claim, where it has one. MODULE is the one
+that the user lets its task import, or empty: the plan and the run folder are files, and name nothing (see envs/trust.py).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,7 +16,9 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
+
+from beeline import files
 
 if TYPE_CHECKING:
     from beeline.bench.plan import BenchRun
@@ -28,14 +30,16 @@ STILL_LOCKED = 75  # exit code
 def run_one(folder: Path, run: BenchRun) -> int:
     """Begin or go on with a run; its exit code: 0 finished, 1 failed (the reason is beside the folder), 128 + signal."""
     from beeline import api
+    from beeline.envs import trust
     from beeline.errors import BeelineError
 
-    failure_path(folder).unlink(missing_ok=True)
+    forget_failure(folder)
     try:
         if (folder / "config.json").exists():
             api.resume(folder, steps=run.steps, report=lambda message: print(f"note: {message}", flush=True))
         else:
-            api.train(run.algo, run.task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, **run.options)
+            task = trust.Recorded(run.task)
+            api.train(run.algo, task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, **run.options)
     except KeyboardInterrupt as error:
         return 128 + int(getattr(error, "signal_number", signal.SIGINT))
     except Exception as error:
@@ -55,15 +59,26 @@ def failure_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.failed.json")
 
 
+def forget_failure(folder: Path) -> None:
+    """Take the reason of an earlier failure away: the run is tried again."""
+    with files.explained(failure_path(folder)):
+        failure_path(folder).unlink(missing_ok=True)
+
+
 def log_path(folder: Path) -> Path:
     """Where a worker's messages go."""
     return folder.with_name(f"{folder.name}.log")
 
 
-def _write_failure(folder: Path, reason: str) -> None:
-    from beeline import files
+def open_log(folder: Path) -> BinaryIO:
+    """The log of a worker, to write at its end; the folder that it lies in is made."""
+    files.make_folder(folder.parent)
+    with files.explained(log_path(folder)):
+        return os.fdopen(files.open_regular(log_path(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
+
+def _write_failure(folder: Path, reason: str) -> None:
+    files.make_folder(folder.parent)
     files.write_atomic(failure_path(folder), json.dumps({"reason": reason}, indent=1).encode())
 
 
@@ -77,34 +92,27 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-_held: list[IO[str]] = []  # locks that end with the process
-
-
-def _locked(path: Path, wait: bool = False) -> bool:
-    """Take the lock of a file for as long as this process lives; whether it is ours."""
-    handle = path.open("a")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        handle.close()
-        return False
-    _held.append(handle)
-    return True
+_held: list[files.Lock] = []  # locks that end with the process
 
 
 def free_cores(count: int, folder: Path | None = None) -> set[int]:
     """Cores of this host that no other run has, held until this process ends; none where there are not enough of them."""
     folder = folder or Path(tempfile.gettempdir()) / f"beeline-cores-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    before = len(_held)
-    _locked(folder / "choosing", wait=True)
-    mine = [core for core in sorted(os.sched_getaffinity(0)) if len(_held) - before - 1 < count and _locked(folder / str(core))]
-    _held.pop(before).close()
-    if len(mine) == count:
-        return set(mine)
-    for handle in _held[before:]:
-        handle.close()
-    del _held[before:]
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        return set()  # where everybody may write, a folder of that name can be another user's
+    taken: dict[int, files.Lock] = {}
+    choosing = files.take_lock(folder / "choosing", wait=True)
+    for core in sorted(os.sched_getaffinity(0)):
+        if len(taken) < count and (lock := files.take_lock(folder / str(core))):
+            taken[core] = lock
+    if choosing:
+        choosing.close()
+    if len(taken) == count:
+        _held.extend(taken.values())
+        return set(taken)
+    for lock in taken.values():
+        lock.close()
     return set()
 
 
@@ -121,8 +129,8 @@ def _last_writer_is_gone(folder: Path, seconds: float) -> bool:
     """Wait until nobody has the lock of a run folder: a file server frees that of a lost machine after a while."""
     end = time.monotonic() + seconds
     while folder.is_dir():
-        if _locked(folder / ".lock"):
-            _held.pop().close()
+        if lock := files.take_lock(folder / ".lock"):
+            lock.close()
             break
         if time.monotonic() >= end:
             return False
@@ -133,13 +141,26 @@ def _last_writer_is_gone(folder: Path, seconds: float) -> bool:
 def main(arguments: list[str]) -> int:
     """The worker process: bound to its parent and its cores before anything counts them."""
     _end_with_parent()
-    out, folder, cores = Path(arguments[0]), arguments[1], arguments[2]
+    out, folder, cores, module = Path(arguments[0]), *arguments[1:4]
     _bind(cores)
+    from beeline.errors import BeelineError
+
+    try:
+        return _work(out, folder, module, arguments[4] if len(arguments) > 4 else "")
+    except BeelineError as error:
+        print(error, file=sys.stderr, flush=True)
+        _write_failure(out / folder, str(error))
+        return 1
+
+
+def _work(out: Path, folder: str, module: str, claim: str) -> int:
     from beeline.bench import claim as bench_claim
     from beeline.bench.plan import recorded
+    from beeline.envs import trust
 
-    if len(arguments) > 3:
-        bench_claim.keep(out / folder, arguments[3])
+    trust.inherit([module])
+    if claim:
+        bench_claim.keep(out / folder, claim)
         if not _last_writer_is_gone(out / folder, LOCK_WAIT):
             print(f"{out / folder} is still locked by a worker that was lost {LOCK_WAIT:g} s ago", file=sys.stderr, flush=True)
             return STILL_LOCKED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
-from beeline.errors import BeelineError, ConfigError
+from beeline.errors import BeelineError, ConfigError, notes
 
 if TYPE_CHECKING:
     from beeline.agents import Entry
@@ -117,11 +118,13 @@ def train(arguments: Sequence[str]) -> int:
     given = vars(_parse("train", arguments, fill))
     own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
-    from beeline import api
+    from beeline import api, envs
     from beeline.display import make_display
 
+    for finding in envs.quick(own["env"]):
+        _note(finding.message)
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"],
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
         display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
@@ -134,13 +137,19 @@ def resume(arguments: Sequence[str]) -> int:
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", type=Path, help="run folder")
         parser.add_argument("--steps", type=_whole, help="environment steps in all: extends the run")
+        parser.add_argument("--env", help="the run's task again, if you have not named its Python module before")
+        accepting = "go on with options that were changed in config.json; the change is written down there"
+        parser.add_argument("--accept-config", action="store_true", help=accepting)
         parser.add_argument("--quiet", action="store_true", help="no progress display")
 
     given = _parse("resume", arguments, fill)
     from beeline import api
     from beeline.display import make_display
 
-    run = api.resume(given.run, steps=given.steps, report=_note, display=None if given.quiet else make_display)
+    run = api.resume(
+        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display,
+        accept_config=given.accept_config,
+    )  # fmt: skip
     _say_result(run)
     return 0
 
@@ -153,7 +162,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         parser.add_argument("--episodes", type=_whole, default=10, help="episodes [10]")
         parser.add_argument("--best", action="store_true", help="the best evaluated policy instead of the latest")
         parser.add_argument("--seed", type=_whole, default=1, help="seed of the episodes [1]")
-        parser.add_argument("--env", help="another task with the same observations and actions")
+        parser.add_argument("--env", help="the task again, or another with the same observations and actions")
         parser.add_argument("--video", action="store_true", help="film one episode into the run's videos/")
 
     given = _parse("eval", arguments, fill)
@@ -173,7 +182,8 @@ def evaluate(arguments: Sequence[str]) -> int:
         folder = given.run if given.run.is_dir() else given.run.parent
         name = f"eval-{'best' if given.best else 'latest'}-{policy.meta.get('step', 0)}.mp4"
         task, path = given.env or policy.meta["env"], folder / "videos" / name
-        print(api.film(policy.player(given.seed), task, policy.meta.get("repeat"), path, given.seed))
+        limit = None if given.env else policy.meta.get("limit")
+        print(api.film(policy.player(given.seed), task, policy.meta.get("repeat"), path, given.seed, limit))
     return 0
 
 
@@ -237,13 +247,14 @@ def check_env(arguments: Sequence[str]) -> int:
 
     given = _parse("check-env", arguments, fill)
     from rich.console import Console
+    from rich.text import Text
 
     from beeline import envs
 
     findings = envs.check(given.env)
-    marks = {"error": "[red]error[/]  ", "warning": "[yellow]warning[/]", "ok": "[green]ok[/]     "}
-    for finding in findings:
-        Console().print(f"{marks[finding.level]} {finding.message}", highlight=False)
+    styles = {"error": "red", "warning": "yellow", "ok": "green"}
+    for finding in findings:  # plain text: a message may hold brackets of the environment's own
+        Console(soft_wrap=True).print(Text.assemble((f"{finding.level:<8}", styles[finding.level]), finding.message))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -269,6 +280,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "runs": (_from_results("runs"), "List, filter and sort runs."),
     "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
     "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "film": (_from_results("film"), "Show key frames of one episode of each run, as rows of one picture."),
     "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
 }
 
@@ -314,6 +326,8 @@ def _help() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors that are the user's to mend are printed without a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a path or a name may hold what the terminal's encoding has not
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -327,12 +341,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
         return COMMANDS[words[0]][0](words[1:])
     except BeelineError as error:
-        print(f"beeline: {error}", file=sys.stderr)
+        print("\n".join([f"beeline: {error}", *notes(error)]), file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         from beeline.stopping import Stopped
 
         if not isinstance(error, Stopped):
+            print("left at once, without a checkpoint of the last steps", file=sys.stderr)
             return 130
         print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
         return 128 + error.signal_number

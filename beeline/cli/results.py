@@ -1,13 +1,20 @@
 """Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
-`diagnose`, `paper`.
+`diagnose`, `film`, `paper`.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from beeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from beeline.run.reading import Damage
 
 # The studies of the paper, and the options that each has besides --out.
 STUDIES: dict[str, tuple[str, ...]] = {
@@ -39,8 +46,17 @@ def fill_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write every evaluation of these runs as .csv or .parquet")
 
 
-def _cell(value: object) -> str:
-    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+def _cell(value: object) -> Text:
+    """A cell as plain text: what stands in a run's files is never read as markup."""
+    from rich.text import Text
+
+    from beeline.run.reading import legible
+
+    return Text("–" if value is None else f"{value:,.1f}" if isinstance(value, float) else legible(value))
+
+
+def _note(damage: Damage) -> None:
+    print(f"note: {damage}", file=sys.stderr, flush=True)
 
 
 def runs(given: argparse.Namespace) -> int:
@@ -50,7 +66,7 @@ def runs(given: argparse.Namespace) -> int:
 
     from beeline import report as reports
 
-    rows = reports.runs_table(given.folder, given.where, given.sort)
+    rows = reports.runs_table(given.folder, given.where, given.sort, note=_note)
     if not rows:
         print(f"no run at or below {', '.join(map(str, given.folder))} meets these conditions.")
         return 0
@@ -63,7 +79,8 @@ def runs(given: argparse.Namespace) -> int:
         table.add_row(*(_cell(row[name]) for name in row if name not in hidden))
     Console().print(table)
     if given.save:
-        print(reports.write_table(reports.results([Path(row["path"]) for row in rows]), given.save))
+        found = reports.results([Path(row["path"]) for row in rows], note=lambda damage: None)  # it was said above
+        print(reports.write_table(found, given.save))
     return 0
 
 
@@ -84,7 +101,7 @@ def report(given: argparse.Namespace) -> int:
     if given.serve:
         reports.serve(given.runs[0], port=given.port, overlay=given.overlay)
         return 0
-    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export))
+    print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export, note=_note))
     return 0
 
 
@@ -93,6 +110,7 @@ def fill_diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="+", help="run folders")
     parser.add_argument("--pairs", type=int, default=1_000, help="least number of pairs with a Monte Carlo return [1000]")
     parser.add_argument("--fit", type=int, default=5_000, metavar="STEPS", help="updates per fit of Δ; 0: no fits [5000]")
+    parser.add_argument("--env", help="the runs' task again, if you have not named its Python module before")
     parser.add_argument("--bands", type=Path, metavar="FILE", help="draw recorded Q with bands over seeds instead, as .png")
 
 
@@ -108,13 +126,48 @@ def diagnose(given: argparse.Namespace) -> int:
         print(diagnostics.draw_q_bands(given.run, given.bands))
         return 0
     for path in given.run:
-        result = diagnostics.diagnose_run(path, pairs=given.pairs, fit_steps=given.fit)
-        title = f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"
+        result = diagnostics.diagnose_run(path, env=given.env, pairs=given.pairs, fit_steps=given.fit)
+        title = _cell(f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}")
         table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
         for line in lines(result):
-            table.add_row(*line)
+            table.add_row(*map(_cell, line))
         Console().print(table)
         print(f"numbers and figures: {path / 'diagnostics'}")
+    return 0
+
+
+def fill_film(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline film`."""
+    parser.add_argument("run", type=Path, nargs="+", help="run folders or policy files: a row of the picture each")
+    parser.add_argument("--frames", type=int, default=7, help="frames of each run, evenly spaced in time [7]")
+    parser.add_argument("-o", "--out", type=Path, default=Path("film.png"), metavar="FILE", help="the picture [film.png]")
+    parser.add_argument("--label", action="append", default=[], metavar="TEXT", help="of a row, in the order of the runs")
+    parser.add_argument("--best", action="store_true", help="the best evaluated policies instead of the latest")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the episode [1]")
+    parser.add_argument("--env", help="another task with the same observations and actions")
+
+
+def film(given: argparse.Namespace) -> int:
+    """Lay key frames of runs under each other in one picture."""
+    if given.frames < 2:
+        raise ConfigError(f"frames = {given.frames} is out of range; allowed: >= 2 (the start and the end of an episode).")
+    if given.label and len(given.label) != len(given.run):
+        raise ConfigError(f"{len(given.label)} labels for {len(given.run)} runs: give --label once for every run, or not at all.")
+    if given.out.suffix.lower() != ".png":
+        raise ConfigError(f"the picture {given.out} must end in .png.")
+    from beeline import api, runtime
+    from beeline.envs.sheet import film_strip
+
+    runtime.configure(None, None)
+    rows = []
+    for number, path in enumerate(given.run):
+        frames, total, policy = api.key_frames(path, given.frames, best=given.best, seed=given.seed, env=given.env)
+        meta = policy.meta
+        own = f"{meta['algo']} on {given.env or meta['env']}, step {meta.get('step', 0):,}"
+        name = given.label[number] if given.label else own
+        rows.append((f"{name}: return {total:,.1f}", frames))
+    film_strip(given.out, rows)
+    print(given.out)
     return 0
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beeline.diagnostics.probe import Probe
-from beeline.envs import check_finite, spec_of
-from beeline.errors import EnvError
-from beeline.evaluate import ENDLESS
+from beeline.envs import spec_of
+from beeline.envs.boundary import during
+from beeline.errors import Interrupted
+from beeline.evaluate import never
 from beeline.rng import episode_seed
 
 if TYPE_CHECKING:
@@ -109,30 +110,28 @@ class Episode:
     terminated: bool
 
 
-def play(probe: Probe, state: Any, env: gymnasium.Env, root: np.ndarray, seed: int, step: int, number: int) -> Episode:
+def play(
+    probe: Probe, state: Any, env: gymnasium.Env, root: np.ndarray, seed: int, step: int, number: int,
+    stop: Callable[[], bool] = never,
+) -> Episode:  # fmt: skip
     """One episode of the policy as it learns: sampled where it has a density, without exploration noise where not."""
-    acting, spec = probe.acting(state), spec_of(env)
+    acting = probe.acting(state)
     observations: list[np.ndarray] = []
     actions: list[np.ndarray] = []
     rewards: list[float] = []
     bonuses: list[float] = []
-    try:
+    with during("in an episode of a diagnosis"):
         obs, _ = env.reset(seed=episode_seed(seed, "diagnose", 0, step * EPISODES + number))
-        check_finite(spec.id, 0, 0, obs, 0.0)
-        while True:
+        terminated = truncated = False
+        while not (terminated or truncated):
+            if stop():
+                raise Interrupted
             action, bonus = probe.act(acting, root, (step, number, len(rewards)), obs)
             observations.append(obs)
             obs, reward, terminated, truncated, _ = env.step(action)
             actions.append(action)
             rewards.append(float(reward))
             bonuses.append(bonus)
-            check_finite(spec.id, 0, len(rewards), obs, rewards[-1])
-            if terminated or truncated:
-                break
-            if len(rewards) >= ENDLESS:
-                raise EnvError(f"environment {spec.id!r}: an episode did not end within {ENDLESS:,} decisions; give it a limit.")
-    except Exception as error:
-        raise EnvError(f"in an episode of a diagnosis of {spec.id!r}: {type(error).__name__}: {error}") from error
     return Episode(
         np.stack(observations), np.stack(actions), np.array(rewards), np.array(bonuses), np.array(obs, np.float32), terminated
     )
@@ -163,26 +162,29 @@ class Pairs:
         return row
 
 
-def measure(probe: Probe, state: Any, env: gymnasium.Env, *, root: np.ndarray, seed: int, step: int, pairs: int) -> Pairs:
+def measure(
+    probe: Probe, state: Any, env: gymnasium.Env, *, root: np.ndarray, seed: int, step: int, pairs: int,
+    stop: Callable[[], bool] = never,
+) -> Pairs:  # fmt: skip
     """Play whole episodes until at least `pairs` pairs are kept, and compare Q with their returns.
 
     Of a short task, a return cut off by a timeout goes on with Q_min(s_T, ã_T), and with ã_T's bonus if it is a soft one.
     """
     config, spec = probe.agent.config, spec_of(env)
     limit = None if spec.max_episode_steps is None else math.ceil(spec.max_episode_steps / spec.repeat)
-    bootstraps = is_short(limit, config.gamma)
+    bootstraps = is_short(limit, probe.agent.gamma)
     obs, action, plain, soft = [], [], [], []
     have = number = 0
     while have < pairs:
-        episode = play(probe, state, env, root, seed, step, number)
+        episode = play(probe, state, env, root, seed, step, number, stop)
         value = bonus = 0.0
         if bootstraps and not episode.terminated:
             last, bonus = probe.act(probe.acting(state), root, (step, number, len(episode.reward)), episode.last_obs)
             value = float(np.min(probe.q(state, episode.last_obs[None], last[None])))
-        count = kept(len(episode.reward), limit, config.gamma)
+        count = kept(len(episode.reward), limit, probe.agent.gamma)
         reward = config.reward_scale * episode.reward
-        plain.append(discounted_returns(reward, config.gamma, bootstrap=value)[:count])
-        soft.append(discounted_returns(reward, config.gamma, episode.bonus, value + bonus)[:count])
+        plain.append(discounted_returns(reward, probe.agent.gamma, bootstrap=value)[:count])
+        soft.append(discounted_returns(reward, probe.agent.gamma, episode.bonus, value + bonus)[:count])
         obs.append(episode.obs[:count])
         action.append(episode.action[:count])
         have, number = have + count, number + 1

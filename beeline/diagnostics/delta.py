@@ -41,6 +41,7 @@ class Fit:
         return optax.adam(self.rate)
 
 
+TURN = 100  # steps of a fit before Ctrl-C is heard
 PASSIVE = Fit(steps=400, rate=1e-3)
 PASSIVE_EXPECTILE = 0.7  # what BAC's own V has
 
@@ -89,29 +90,35 @@ def _descend(fit: Fit, loss: Callable[[Any], Array], params: Any, opt: Any) -> t
     return optax.apply_updates(params, updates), opt
 
 
-def _train(fit: Fit, key: Array, count: int, start: Any, step: Callable[[Any, Array, Array], Any]) -> Any:
-    """Run `step(state, rows, key)` over batches drawn uniformly with replacement, in one loop."""
+def _train(fit: Fit, key: Array, count: int, state: Any, step: Callable[[Any, Array, Array], Any], span: Any) -> Any:
+    """Run `step(state, rows, key)` over batches drawn uniformly with replacement, for the steps of a span [first, last)."""
 
-    def one(state: Any, number: Array) -> tuple[Any, None]:
+    def one(number: Array, state: Any) -> Any:
         rows = jax.random.randint(rng.fold(key, "diagnose/rows", number), (fit.batch,), 0, count)
-        return step(state, rows, rng.fold(key, "diagnose/step", number)), None
+        return step(state, rows, rng.fold(key, "diagnose/step", number))
 
-    return jax.lax.scan(one, start, jnp.arange(fit.steps))[0]
+    return jax.lax.fori_loop(span[0], span[1], one, state)
+
+
+def _by_turns(fit: Fit, state: Any, train: Callable[[Any, Any], Any]) -> Any:
+    """Run `train(state, span)` over all steps in turns, each waited for: a signal is heard only between compiled calls."""
+    for first in range(0, fit.steps, TURN):
+        state = jax.block_until_ready(train(state, (np.int32(first), np.int32(min(first + TURN, fit.steps)))))
+    return state
 
 
 # --- the proxy --------------------------------------------------------------------------------------------------------
 
 
 @functools.partial(jax.jit, static_argnames="fit")
-def _fit_value(key: Array, params: Params, obs: Array, q: Array, expectile: Array, fit: Fit) -> Array:
+def _fit_value(key: Array, state: Any, obs: Array, q: Array, expectile: Array, fit: Fit, span: Any) -> Any:
     def step(state: Any, rows: Array, key: Array) -> Any:
         def loss(params: Params) -> Array:
             return jnp.mean(operators.expectile_value_loss(q[rows], _value(params, obs[rows]), expectile))
 
         return _descend(fit, loss, *state)
 
-    params, _ = _train(fit, key, obs.shape[0], (params, fit.optimiser.init(params)), step)
-    return _value(params, obs)
+    return _train(fit, key, obs.shape[0], state, step, span)
 
 
 def fit_value(key: Array, obs: Any, q: Any, expectile: float = PASSIVE_EXPECTILE, fit: Fit = PASSIVE) -> np.ndarray:
@@ -122,7 +129,10 @@ def fit_value(key: Array, obs: Any, q: Any, expectile: float = PASSIVE_EXPECTILE
     q = np.asarray(q, np.float32)
     centre, scale = float(np.mean(q)), max(float(np.std(q)), 1e-6)
     params = _init_value(key, 0, np.shape(obs)[-1], fit)
-    return np.asarray(_fit_value(key, params, obs, (q - centre) / scale, jnp.float32(expectile), fit)) * scale + centre
+    aim = (q - centre) / scale
+    start = (params, fit.optimiser.init(params))
+    params, _ = _by_turns(fit, start, lambda state, span: _fit_value(key, state, obs, aim, jnp.float32(expectile), fit, span))
+    return np.asarray(_value(params, obs)) * scale + centre
 
 
 # --- the fitted estimate ----------------------------------------------------------------------------------------------
@@ -140,13 +150,14 @@ class FittedDelta(NamedTuple):
 def fit_in_sample(key: Array, data: Transitions, expectile: float, fit: Fit) -> tuple[Params, Params]:
     """IQL without an actor: V towards the expectile of Q̄_min(s, a), then Q_i towards r + γ m V(s'). Returns (Q, V)."""
     critic, value = _init_critic(key, 0, data, fit), _init_value(key, 1, data.obs.shape[-1], fit)
-    return _fit_in_sample(key, critic, value, data, jnp.float32(expectile), fit)
+    start = (critic, fit.optimiser.init(critic), critic, value, fit.optimiser.init(value))
+    aim = jnp.float32(expectile)
+    critic, _, _, value, _ = _by_turns(fit, start, lambda state, span: _fit_in_sample(key, state, data, aim, fit, span))
+    return critic, value
 
 
 @functools.partial(jax.jit, static_argnames="fit")
-def _fit_in_sample(
-    key: Array, critic: Params, value: Params, data: Transitions, expectile: Array, fit: Fit
-) -> tuple[Params, Params]:
+def _fit_in_sample(key: Array, state: Any, data: Transitions, expectile: Array, fit: Fit, span: Any) -> Any:
     def step(state: Any, rows: Array, key: Array) -> Any:
         critic, critic_opt, target, value, value_opt = state
         batch = jax.tree.map(lambda x: x[rows], data)
@@ -164,15 +175,14 @@ def _fit_in_sample(
         critic, critic_opt = _descend(fit, critic_loss, critic, critic_opt)
         return critic, critic_opt, operators.polyak(target, critic, fit.tau), value, value_opt
 
-    start = (critic, fit.optimiser.init(critic), critic, value, fit.optimiser.init(value))
-    critic, _, _, value, _ = _train(fit, key, data.obs.shape[0], start, step)
-    return critic, value
+    return _train(fit, key, data.obs.shape[0], state, step, span)
 
 
 def fit_policy_q(key: Array, data: Transitions, policy: Sample, fit: Fit) -> Params:
     """Fitted Q evaluation: Q_i towards r + γ m Q̄_min(s', a'), a' ~ π, without entropy."""
 
-    def run(key: Array, critic: Params, data: Transitions) -> Params:
+    @jax.jit
+    def run(key: Array, state: Any, data: Transitions, span: Any) -> Any:
         def step(state: Any, rows: Array, key: Array) -> Any:
             critic, opt, target = state
             batch = jax.tree.map(lambda x: x[rows], data)
@@ -185,9 +195,11 @@ def fit_policy_q(key: Array, data: Transitions, policy: Sample, fit: Fit) -> Par
             critic, opt = _descend(fit, loss, critic, opt)
             return critic, opt, operators.polyak(target, critic, fit.tau)
 
-        return _train(fit, key, data.obs.shape[0], (critic, fit.optimiser.init(critic), critic), step)[0]
+        return _train(fit, key, data.obs.shape[0], state, step, span)
 
-    return jax.jit(run)(key, _init_critic(key, 2, data, fit), data)
+    critic = _init_critic(key, 2, data, fit)
+    start = (critic, fit.optimiser.init(critic), critic)
+    return _by_turns(fit, start, lambda state, span: run(key, state, data, span))[0]
 
 
 def policy_value(key: Array, critic: Params, obs: Array, policy: Sample, samples: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +14,7 @@ from beeline import rng
 from beeline.agents.base import Agent
 from beeline.diagnostics import bias, delta
 from beeline.diagnostics.probe import Probe
+from beeline.evaluate import never
 from beeline.memory import Replay
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Diagnoser:
     def __init__(self, agent: Agent, env: gymnasium.Env, seed: int, effort: Effort | None = None) -> None:
         self.probe, self.env, self.seed, self.effort = Probe(agent), env, seed, effort or Effort()
         self.columns = columns(agent)
+        self.stop: Callable[[], bool] = never  # asked at every decision: a diagnosis can be given up
         self._root = rng.root(seed)
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
@@ -59,14 +62,14 @@ class Diagnoser:
         """Q against Monte Carlo returns."""
         effort = self.effort
         return bias.measure(
-            self.probe, state, self.env, root=self._root, seed=self.seed, step=step, pairs=effort.pairs
+            self.probe, state, self.env, root=self._root, seed=self.seed, step=step, pairs=effort.pairs, stop=self.stop
         )
 
     def buffer(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """The buffer's actions against the policy's own: Δ's proxy, the share that is better, V − Q, and λ."""
         probe, effort = self.probe, self.effort
         config = probe.agent.config
-        drawn = replay.sample(self.seed, step, 1, effort.states, gamma=config.gamma, stream="diagnose/buffer")
+        drawn = replay.sample(self.seed, step, 1, effort.states, gamma=self.probe.agent.gamma, stream="diagnose/buffer")
         obs, action = drawn.obs[0], drawn.action[0]
         own, _ = probe.draw(state, self._root, step, obs)
         q_buffer, q_own = (np.min(probe.q(state, obs, each), axis=0).astype(np.float64) for each in (action, own))
@@ -82,7 +85,7 @@ class Diagnoser:
         if probe.has_blend:
             batches = replay.sample(
                 self.seed, step * effort.batches, effort.batches, config.batch_size,
-                gamma=config.gamma, n_step=config.n_step, stream="diagnose/lambda",
+                gamma=self.probe.agent.gamma, n_step=config.n_step, stream="diagnose/lambda",
             )  # fmt: skip
             lam = probe.lam(state, batches, self._root, step)
             row |= {f"diag/lambda_p{each}": float(np.percentile(lam, each)) for each in QUANTILES}
@@ -95,7 +98,7 @@ class Diagnoser:
         """The fitted estimate of Δ from `rows` transitions of the buffer at most; takes minutes with a full budget."""
         config = self.probe.agent.config
         count = min(len(replay), rows)
-        drawn = replay.sample(self.seed, step, 1, count, gamma=config.gamma, stream="diagnose/fit")
+        drawn = replay.sample(self.seed, step, 1, count, gamma=self.probe.agent.gamma, stream="diagnose/fit")
         obs, following = (np.asarray(self.probe.agent.seen(state, each[0])) for each in (drawn.obs, drawn.next_obs))
         data = delta.Transitions(obs, drawn.action[0], config.reward_scale * drawn.reward[0], drawn.discount[0], following)
         actor, _, objective = self.probe.acting(state)

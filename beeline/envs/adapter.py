@@ -5,6 +5,7 @@ One class instead of a tower of wrappers, because the tower costs more than the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -12,13 +13,14 @@ import gymnasium
 import numpy as np
 from numpy._core import umath
 
+from beeline.envs.boundary import FLOAT32, LARGEST, SMALLEST, Boundary, failed, space_of
 from beeline.envs.ids import Options
 from beeline.envs.spec import Built, EnvSpec
 from beeline.errors import ConfigError, EnvError
 
 clip: Callable[..., np.ndarray] = umath.clip  # type: ignore[attr-defined]  # np.clip costs six times as much in Python
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
-SUCCESS_KEYS = ("success", "is_success", "solved", "goal_achieved")
+ASSUMED_DECISIONS = 1_000  # the length of an episode where no time limit is declared
 REWARD_SLACK = 1e-6  # a reward of 1 that was multiplied together from cosines is 0.9999999
 
 
@@ -28,19 +30,20 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
     def __init__(self, built: Built, env_id: str, options: Options) -> None:
         env = built.env
         self.env = env
-        low, high = action_bounds(env_id, env.action_space)
-        self._flatten, obs_dim = flattener(env_id, env.observation_space, getattr(env, "fresh_float32", False))
-        self._advance = env.step
+        low, high = action_bounds(env_id, space_of(env_id, env, "action_space"))
+        space = space_of(env_id, env, "observation_space")
+        flatten, obs_dim = flattener(env_id, space, getattr(env, "fresh_float32", False))
+        self._world = Boundary(env, env_id, flatten, obs_dim)
         self._repetitions, self._noise = range(options.repeat), options.noise
-        self._limit = options.limit or built.limit
-        self._steps_left = self._limit or -1
+        declared = options.limit or built.limit
+        self._limit = declared or ASSUMED_DECISIONS * options.repeat
         self._pay = payer(env_id, options.sparse, built.success)
         self._rescale = rescaler(low, high)
         self._unit = np.full_like(low, -1.0), np.full_like(high, 1.0)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, low.shape, np.float32)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (obs_dim,), np.float32)
         self.render_mode = env.render_mode
-        fps = env.metadata.get("render_fps") or 30
+        fps = (env.metadata or {}).get("render_fps") or 30
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
         self.facts = EnvSpec(
             id=env_id,
@@ -49,7 +52,8 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
             action_low=low,
             action_high=high,
             repeat=options.repeat,
-            max_episode_steps=self._limit,
+            max_episode_steps=declared,
+            limit=self._limit,
             success=built.success,
             replayable=bool(getattr(env.unwrapped, "beeline_replayable", True)),
             ends=built.ends,
@@ -58,43 +62,41 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; with a seed it is the same episode every time, the action noise included."""
         super().reset(seed=seed)  # seeds self.np_random, from which the action noise is drawn
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._steps_left = self._limit or -1
-        return obs if self._flatten is None else self._flatten(obs), info
+        return self._world.reset(seed, options)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Take one decision: `repeat` environment steps with the rewards summed, fewer if the episode ends."""
         low, high = self._unit  # of the environment's dtype: clipping float32 actions makes them float64 where needed
         action = clip(action, low, high)
-        total, rescale, pay = 0.0, self._rescale, self._pay
+        total, rescale, pay, world = 0.0, self._rescale, self._pay, self._world
         for _ in self._repetitions:
             taken = action
             if self._noise:
                 noisy = action + self._noise * self.np_random.standard_normal(action.shape)
                 taken = clip(noisy, low, high)
-            reward: Any
-            obs, reward, terminated, truncated, info = self._advance(taken if rescale is None else rescale(taken))
+            obs, reward, terminated, truncated, info = world.step(taken if rescale is None else rescale(taken))
             if info:
-                for key in SUCCESS_KEYS:
-                    if key in info:
-                        info["success"] = bool(info[key])
-                        break
-            total += reward if pay is None else pay(reward, info)
-            self._steps_left -= 1
-            if not self._steps_left:
+                world.success(info)
+            total += reward if pay is None else pay(world.reward(float(reward)), info)
+            if world.taken >= self._limit:
                 truncated = True
             if terminated or truncated:
                 break
-        flatten = self._flatten
-        return obs if flatten is None else flatten(obs), float(total), bool(terminated), bool(truncated), info
+        total = float(total)
+        if not SMALLEST <= total <= LARGEST:
+            world.reward(total)  # says what is wrong with it
+        return world.observation(obs), total, terminated is not False and bool(terminated), bool(truncated), info
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """Return the current frame as an RGB array."""
         return self.env.render()  # type: ignore[return-value]
 
     def close(self) -> None:
-        """Free what the environment inside holds."""
-        self.env.close()
+        """Free what the environment inside holds; one that fails in this is told of, since what was done stays done."""
+        try:
+            self.env.close()
+        except Exception as error:
+            warnings.warn(str(failed(f"environment {self.facts.id!r} failed in close()", error)), stacklevel=2)
 
     def __str__(self) -> str:
         return f"<Adapter {self.facts.id}>"
@@ -143,9 +145,18 @@ def flattener(env_id: str, space: gymnasium.Space, fresh: bool) -> tuple[Callabl
     if isinstance(space, gymnasium.spaces.Dict):
         keys = key_order(space.spaces)
         size = sum(_length(env_id, f"observation {key!r}", space.spaces[key]) for key in keys)
-        return lambda obs: np.concatenate([obs[key] for key in keys], dtype=np.float32), size
+        shapes = [space.spaces[key].shape for key in keys]
+
+        def flatten(obs: Any) -> np.ndarray:
+            parts = [obs[key] for key in keys]
+            if [part.shape for part in parts] != shapes:
+                raise ValueError("a part of the observation has another shape than its space")
+            return np.concatenate(parts, dtype=np.float32)
+
+        return flatten, size
     size = _length(env_id, "observation", space)
-    return None if fresh else lambda obs: np.array(obs, np.float32), size
+    # A copy, always; "same_kind" refuses text and complex numbers, which would otherwise be read as something.
+    return None if fresh else lambda obs: obs.astype(FLOAT32, "C", "same_kind", False), size
 
 
 def _length(env_id: str, what: str, space: gymnasium.Space) -> int:

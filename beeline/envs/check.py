@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from beeline.envs import ids, trust
+from beeline.envs.boundary import calling
 from beeline.envs.registry import make
-from beeline.envs.spec import check_finite
-from beeline.errors import BeelineError, NonFiniteError
+from beeline.envs.tables import SUITES
+from beeline.errors import BeelineError, EnvError, notes
 
 if TYPE_CHECKING:
     from beeline.envs.adapter import Adapter
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 Level = Literal["ok", "warning", "error"]
 MAX_STEPS = 2000  # an episode that goes on for longer is not followed to its end
 SLOW = 50.0  # environment steps per second
+QUICK_STEPS, QUICK_SECONDS = 100, 0.3  # what a training looks at before it begins
+WIDE, NARROW = 100.0, 1e-3  # deviations of an observation that networks learn badly from
+NAMED = 3  # dimensions that a finding names before it counts the others
+Steps = list[tuple[np.ndarray, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,22 +39,44 @@ class Finding:
 
 def check(env: EnvLike) -> list[Finding]:
     """Look at an environment's spaces, values, seeding, ends and speed; no error among the findings means it trains."""
+    trust.allow(env)
     try:
         adapted = make(env)
     except BeelineError as error:
-        return [Finding("error", str(error))]
-    findings = list(_spaces(adapted))
+        return [_error(error)]
+    findings = [*_spaces(adapted), _limit(adapted)]
     if not adapted.facts.replayable:
         # Two seeded episodes on hardware would be two surprises; what can be read without moving it was read.
         return [*findings, Finding("warning", "declared as not replayable: no episode was played.")]
     try:
         findings += _episodes(adapted)
         findings += _gymnasium(adapted)
-    except NonFiniteError as error:
-        findings.append(Finding("error", str(error)))
-    except Exception as error:
-        findings.append(Finding("error", f"{type(error).__name__} while playing an episode: {error}"))
+    except EnvError as error:
+        findings.append(_error(error))
     return findings
+
+
+def quick(env_id: str) -> list[Finding]:
+    """What a part of a second shows of an environment that is the user's own: the errors and the warnings.
+
+    Nothing is looked at where the task is one of a suite's list, which the tests hold, or where it must not be moved.
+    """
+    suite, task, _ = ids.split(env_id)
+    if suite not in SUITES or task in SUITES[suite].tasks:
+        return []
+    adapted = make(env_id)
+    try:
+        findings = [*_spaces(adapted)]
+        if adapted.facts.replayable:
+            steps, *_ = _play(adapted, seed=0, most=QUICK_STEPS, seconds=QUICK_SECONDS)
+            findings += [*_bounds(adapted, steps), *_scales(adapted, steps)]
+    finally:
+        adapted.close()
+    return [finding for finding in findings if finding.level != "ok"]
+
+
+def _error(error: BeelineError) -> Finding:
+    return Finding("error", "\n".join([str(error), *notes(error)]))
 
 
 def _spaces(env: Adapter) -> Iterator[Finding]:
@@ -57,10 +85,12 @@ def _spaces(env: Adapter) -> Iterator[Finding]:
     yield Finding("ok", f"{facts.obs_dim} observations ({inner}), {facts.action_dim} actions in [{low:g}, {high:g}]")
     if high - low > 1e3:
         yield Finding("warning", f"actions span [{low:g}, {high:g}]: exploration covers it all. Is that meant?")
-    if facts.max_episode_steps is None:
-        yield Finding("warning", "no time limit is declared: register it with max_episode_steps, or use ?limit=N.")
-    else:
-        yield Finding("ok", f"episodes are truncated after {facts.max_episode_steps} environment steps")
+
+
+def _limit(env: Adapter) -> Finding:
+    if env.facts.assumption:
+        return Finding("warning", env.facts.assumption)
+    return Finding("ok", f"episodes are truncated after {env.facts.max_episode_steps} environment steps")
 
 
 def _episodes(env: Adapter) -> Iterator[Finding]:
@@ -68,7 +98,9 @@ def _episodes(env: Adapter) -> Iterator[Finding]:
     first, steps, ended = _play(env, seed=0)
     seconds = time.perf_counter() - started
     yield Finding("ok", f"{steps} steps: every reward and observation is finite")
-    yield from _reset_space(env)
+    yield from _raw(env)
+    yield from _bounds(env, first)
+    yield from _scales(env, first)
     other, *_ = _play(env, seed=1)
     again, *_ = _play(env, seed=0)
     if _same(first, again):
@@ -89,48 +121,89 @@ def _episodes(env: Adapter) -> Iterator[Finding]:
     yield Finding(level, f"{speed:,.0f} environment steps per second")
 
 
-def _play(env: Adapter, seed: int) -> tuple[list[tuple[np.ndarray, float]], int, bool]:
+def _play(env: Adapter, seed: int, most: int = MAX_STEPS, seconds: float = float("inf")) -> tuple[Steps, int, bool]:
     """Play random actions; return what came out, the environment steps, and whether the episode ended."""
     actions = np.random.default_rng(seed=12345)
+    end = time.perf_counter() + seconds
     obs, _ = env.reset(seed=seed)
-    check_finite(env.facts.id, 0, 0, obs, 0.0)
-    out, reward, done, steps = [(obs, 0.0)], 0.0, False, 0
-    while not done and steps < MAX_STEPS:
+    out, done, steps = [(obs, 0.0)], False, 0
+    while not done and steps < most and time.perf_counter() < end:
         obs, reward, terminated, truncated, _ = env.step(actions.uniform(-1, 1, env.facts.action_dim))
         steps += env.facts.repeat
-        check_finite(env.facts.id, 0, steps, obs, reward)
         out.append((obs, reward))
         done = terminated or truncated
     return out, steps, done
 
 
-def _same(first: list[tuple[np.ndarray, float]], second: list[tuple[np.ndarray, float]]) -> bool:
+def _same(first: Steps, second: Steps) -> bool:
     return len(first) == len(second) and all(
         a.tobytes() == b.tobytes() and r == s for (a, r), (b, s) in zip(first, second)
     )
 
 
-def _reset_space(env: Adapter) -> Iterator[Finding]:
-    raw, _ = env.env.reset(seed=0)
-    if not env.env.observation_space.contains(raw):
-        yield Finding("warning", f"the first observation is not in its own observation_space: {_difference(env, raw)}.")
-    *_, reward, terminated, truncated, info = env.env.step(np.asarray(env.facts.action_low))
-    for name, value, kinds in (
-        ("reward", reward, (int, float, np.floating, np.integer)),
-        ("terminated", terminated, (bool, np.bool_)),
-        ("truncated", truncated, (bool, np.bool_)),
-        ("info", info, (dict,)),
-    ):
-        if not isinstance(value, kinds):
-            yield Finding("warning", f"step returns {name} as {type(value).__name__}, not {kinds[0].__name__}.")
-
-
-def _difference(env: Adapter, raw: Any) -> str:
+def _raw(env: Adapter) -> Iterator[Finding]:
+    """Types that are let in and are not quite what was declared."""
     space = env.env.observation_space
-    want, have = getattr(space, "dtype", None), getattr(raw, "dtype", None)
-    if want is not None and have is not None and want != have:
-        return f"its dtype is {have}, declared is {want}"
-    return "its values leave the declared bounds or its shape differs"
+    with calling(f"environment {env.facts.id!r} failed in a second episode"):
+        raw, _ = env.env.reset(seed=0)
+        _, reward, *_ = env.env.step(np.asarray(env.facts.action_low))
+    parts = raw.items() if isinstance(raw, dict) else [("", raw)]
+    for key, part in parts:
+        want = getattr(space[key] if key else space, "dtype", None)  # type: ignore[index]
+        have = getattr(part, "dtype", None) or type(part).__name__
+        if want is not None and want != have:
+            name = f"observation[{key!r}]" if key else "the observation"
+            yield Finding("warning", f"{name} is not as its own observation_space says: its dtype is {have}, declared is {want}.")
+    if not isinstance(reward, int | float | np.floating | np.integer):
+        yield Finding("warning", f"step returns reward as {type(reward).__name__}, not float.")
+
+
+def _names(env: Adapter) -> list[str]:
+    """What each number of the flat observation is called."""
+    from beeline.envs.adapter import key_order
+
+    spaces: Any = getattr(env.env.observation_space, "spaces", None)
+    if spaces is None:
+        return [f"observation[{i}]" for i in range(env.facts.obs_dim)]
+    return [f"observation[{key!r}][{i}]" for key in key_order(spaces) for i in range(spaces[key].shape[0])]
+
+
+def _flat_bounds(env: Adapter) -> tuple[np.ndarray, np.ndarray]:
+    from beeline.envs.adapter import key_order
+
+    space: Any = env.env.observation_space
+    parts = [space.spaces[key] for key in key_order(space.spaces)] if hasattr(space, "spaces") else [space]
+    low, high = (np.concatenate([getattr(part, side) for part in parts]).astype(np.float32) for side in ("low", "high"))
+    return low, high
+
+
+def _listed(texts: list[str]) -> str:
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return "; ".join(texts[:NAMED]) + more
+
+
+def _bounds(env: Adapter, steps: Steps) -> Iterator[Finding]:
+    """Which numbers leave the bounds that observation_space declares, and by how much."""
+    seen, names = np.stack([obs for obs, _ in steps]), _names(env)
+    low, high = _flat_bounds(env)
+    below, above = low - seen.min(axis=0), seen.max(axis=0) - high
+    slack = 1e-5 * np.maximum(1.0, np.minimum(np.abs(low), np.abs(high)))  # float32 rounds what is compared
+    told = []
+    for i in np.flatnonzero((below > slack) | (above > slack)):
+        value, excess = (seen[:, i].min(), below[i]) if below[i] > above[i] else (seen[:, i].max(), above[i])
+        told.append(f"{names[i]} was {value:g}, {excess:g} outside [{low[i]:g}, {high[i]:g}]")
+    if told:
+        yield Finding("warning", f"observations leave the bounds of their observation_space: {_listed(told)}. Mend the bounds.")
+
+
+def _scales(env: Adapter, steps: Steps) -> Iterator[Finding]:
+    """Which numbers vary on a scale that networks learn badly from."""
+    deviation = np.std(np.stack([obs for obs, _ in steps]).astype(np.float64), axis=0)
+    odd = np.flatnonzero((deviation > WIDE) | ((deviation < NARROW) & (deviation > 0)))
+    names, worst_first = _names(env), odd[np.argsort(-np.abs(np.log(deviation[odd])))]
+    told = [f"{names[i]} has a standard deviation of {deviation[i]:.2g}" for i in worst_first]
+    if told:
+        yield Finding("warning", f"observations are badly scaled: {_listed(told)}. Train with --normalize-obs.")
 
 
 def _gymnasium(env: Adapter) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ def build(task: str, render: bool) -> Built:
     name = spelled("panda", task, PANDA, lambda text: re.sub(r"^Panda|-v3$", "", text))
     # The suite knows no "off": its tiny renderer draws on the CPU, and only when it is asked to.
     with _silent():
-        return registered(f"Panda{name}-v3", f"panda/{name}", name, render=True, success=True, renderer="Tiny")
+        return registered(f"Panda{name}-v3", f"panda/{name}", name, render=True, success=True, arguments={"renderer": "Tiny"})
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ def _tasks(benchmark: str, pattern: str, names: str, **notes: str) -> tuple[Pape
     return tuple(PaperTask(pattern.format(name), benchmark, notes.get(name, "")) for name in names.split())
 
 
+_REAL = "walk-smooth-road walk-rough-stone-road walk-uphill-stone-road walk-grassland"
+
 PAPER_TASKS: tuple[PaperTask, ...] = (
     *_tasks("MuJoCo", "gym/{}-v5", "Swimmer Ant Humanoid HumanoidStandup Hopper Walker2d"),
     *_tasks(
@@ -53,4 +55,10 @@ PAPER_TASKS: tuple[PaperTask, ...] = (
         "myoHandKeyTurnFixed myoHandKeyTurnRandom myoHandPenTwirlFixed myoHandReachFixed myoHandReachRandom",
     ),
     *_tasks("panda-gym", "panda/{}", "ReachJoints"),
+    *_tasks(
+        "D'Kitty",
+        "dkitty/{}",
+        f"walk-randomdynamics walk-medium walk-hard {_REAL} stand-random-sparse orient-random-sparse",
+        **dict.fromkeys(_REAL.split(), "our simulation of a real terrain"),
+    ),
 )

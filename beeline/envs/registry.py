@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from beeline.envs import ids
+from beeline.envs import boundary, ids
 from beeline.envs.spec import Built, EnvSpec
 from beeline.envs.tables import SUITES, Suite
 from beeline.errors import ConfigError, EnvError, MissingExtraError, UnknownNameError
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
     EnvLike = str | Callable[[], gymnasium.Env] | gymnasium.Env
 
 
-def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
-    """Make an environment with flat float32 observations and actions in [-1, 1] (docs/environments.md).
-
-    `env` is an id such as `dmc/walker-run?noise=0.2`, a factory, or an instance; `render` asks for RGB frames.
-    """
+def make(env: EnvLike, *, repeat: int = 1, limit: int | None = None, render: bool = False) -> Adapter:
+    """Make an environment as `beeline.envs.make` does, but without naming its module: wherever the id may be a file's."""
     if render:
         from beeline.envs import rendering
 
@@ -35,17 +33,19 @@ def make(env: EnvLike, *, repeat: int = 1, render: bool = False) -> Adapter:
 
     if isinstance(env, str):
         suite, built, options = _from_id(env, render)
-        options = ids.with_repeat(env, options, repeat)
+        options = ids.with_limit(env, ids.with_repeat(env, options, repeat), limit)
         name = built.task if ids.MODULE_ID.fullmatch(built.task) else f"{suite}/{built.task}"
         return Adapter(built, name + options.query(), options)
     if isinstance(env, Adapter):
         if repeat not in (1, env.facts.repeat):
             raise ConfigError(f"{env.facts.id!r} repeats actions {env.facts.repeat} times already.")
+        if limit not in (None, env.facts.limit):
+            raise ConfigError(f"{env.facts.id!r} has the limit {env.facts.limit} already.")
         return env
     inner = _call(env, render) if _is_factory(env) else env  # type: ignore[arg-type]
-    options = ids.with_repeat("environment", ids.Options(), repeat)
+    options = ids.with_limit("environment", ids.with_repeat("environment", ids.Options(), repeat), limit)
     if isinstance(inner, Adapter):  # a factory may itself call make
-        return make(inner, repeat=repeat)
+        return make(inner, repeat=repeat, limit=limit)
     return Adapter(_from_instance(inner), _name(inner) + options.query(), options)
 
 
@@ -83,7 +83,8 @@ def _from_id(env_id: str, render: bool) -> tuple[str, Built, ids.Options]:
         raise MissingExtraError(f"environment {env_id!r}", suite.extra, f"no module named {suite.probe!r}")
     module, _, function = suite.builder.partition(":")
     build = getattr(importlib.import_module(f"beeline.envs.{module}"), function)
-    return name, build(task, render), options
+    more: dict[str, Any] = dict(options.own) | ({"arguments": options.arguments} if options.arguments else {})
+    return name, build(task, render, **more), options
 
 
 def _is_factory(env: object) -> bool:
@@ -95,7 +96,20 @@ def _call(factory: Callable[..., gymnasium.Env], render: bool) -> gymnasium.Env:
         accepts = "render_mode" in inspect.signature(factory).parameters
     except (TypeError, ValueError):
         accepts = False
-    return factory(render_mode="rgb_array") if render and accepts else factory()
+    with boundary.calling(f"the factory {getattr(factory, '__name__', type(factory).__name__)!r} failed"):
+        return factory(render_mode="rgb_array") if render and accepts else factory()
+
+
+def with_arguments(env: EnvLike, arguments: Mapping[str, Any] | None) -> EnvLike:
+    """Return the environment with arguments of its own: in its id, where the record of a run has them, or for its factory."""
+    if not arguments:
+        return env
+    if isinstance(env, str):
+        return ids.with_arguments(env, arguments)
+    if not _is_factory(env):
+        raise ConfigError("env_kwargs are for an id or a factory; an instance is made already.")
+    factory: Any = env
+    return functools.wraps(factory, updated=())(functools.partial(factory, **arguments))
 
 
 def _from_instance(env: object) -> Built:

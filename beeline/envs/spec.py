@@ -1,14 +1,11 @@
-"""What the rest of Beeline knows about an environment, and the check of every number that comes out of one."""
+"""What the rest of Beeline knows about an environment."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from beeline.errors import NonFiniteError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -16,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EnvSpec:
-    """The facts of an adapted environment; lengths and limits count environment steps, not decisions."""
+    """The facts of an adapted environment; lengths and limits count environment steps, not decisions.
+
+    `max_episode_steps` is None where no limit is declared; an episode is cut after `limit` steps, declared or assumed.
+    """
 
     id: str
     obs_dim: int
@@ -25,9 +25,21 @@ class EnvSpec:
     action_high: np.ndarray
     repeat: int
     max_episode_steps: int | None
+    limit: int
     success: bool
     replayable: bool
     ends: bool = True  # whether an episode can terminate before its limit
+
+    @property
+    def assumption(self) -> str:
+        """What is assumed of an environment without a time limit, as a sentence; empty where one is declared."""
+        if self.max_episode_steps is not None:
+            return ""
+        each = f" of {self.repeat} environment steps each" if self.repeat > 1 else ""
+        return (
+            f"environment {self.id!r} declares no time limit: its episodes are cut after {self.limit // self.repeat:,} decisions"
+            f"{each}. Register it with max_episode_steps=N, or give limit=N (?limit=N in an id)."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,19 +51,3 @@ class Built:
     limit: int | None
     success: bool
     ends: bool = True  # whether an episode can terminate before its limit
-
-
-def check_finite(env_id: str, lane: int, step: int, obs: np.ndarray, reward: float) -> None:
-    """Raise NonFiniteError if the reward or any number of the observation is NaN or infinite."""
-    # A finite sum proves that every term is finite, at half the price of looking at each; overflow takes the slow way.
-    if math.isfinite(reward) and math.isfinite(np.add.reduce(obs, axis=None)):
-        return
-    place = f"environment {env_id!r}, lane {lane}, step {step}"
-    if not math.isfinite(reward):
-        raise NonFiniteError(f"{place}: the reward is {reward}. Mend the reward function, then resume.")
-    bad = np.flatnonzero(~np.isfinite(obs))
-    if bad.size:
-        raise NonFiniteError(
-            f"{place}: observation[{bad[0]}] is {np.ravel(obs)[bad[0]]} ({bad.size} of {np.size(obs)} numbers are not "
-            "finite). The simulation has probably diverged: bound the actions or mend the environment, then resume."
-        )

@@ -21,6 +21,7 @@ class Suite:
     extra: str | None  # None: part of the core
     success_key: str | None
     tasks: Sizes
+    options: str | None = None  # module, colon, the Config of the options that only this suite's ids have
 
 
 def _same(names: str, sizes: tuple[int, int]) -> Sizes:
@@ -153,7 +154,15 @@ PANDA: Sizes = {
 
 MBPO: Sizes = {"hopper": (11, 3), "walker2d": (17, 6), "ant": (27, 8), "humanoid": (45, 17)}
 
-# D'Kitty (ROBEL) has its place here; its robot and terrain need files of their own.
+DKITTY: Sizes = {
+    **_same("stand-fixed stand-random stand-randomdynamics", (61, 12)),
+    **_same("orient-fixed orient-random orient-randomdynamics", (53, 12)),
+    **_same("walk-fixed walk-random walk-randomdynamics walk-medium walk-hard", (52, 12)),
+    "stand-random-sparse": (61, 12),
+    "orient-random-sparse": (53, 12),
+    **_same("walk-smooth-road walk-rough-stone-road walk-uphill-stone-road walk-grassland", (52, 12)),
+}
+
 SUITES: dict[str, Suite] = {
     suite.name: suite
     for suite in (
@@ -168,5 +177,6 @@ SUITES: dict[str, Suite] = {
         Suite("myosuite", "MyoSuite", "myo:build", "myosuite", "myo", "solved", MYOSUITE),
         Suite("panda", "panda-gym", "panda:build", "panda_gym", "panda", "is_success", PANDA),
         Suite("mbpo", "MuJoCo, truncated for models", "mbpo:build", "gymnasium", None, None, MBPO),
+        Suite("dkitty", "D'Kitty", "dkitty:build", "mujoco", None, "success", DKITTY, "dkitty.options:SimToReal"),
     )
 }

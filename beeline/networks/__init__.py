@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from beeline.networks.base import Draw, Ensemble, Head, Learnable, Net, Params, Scalar, Slot, adam, descend, parameter_count
-from beeline.networks.mlp import Bac, Mlp, elu, layer_norm
+from beeline.networks.mlp import Bac, Ln, Mlp, elu, layer_norm
 from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
 
-BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac}
+BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "ln": Ln}
 
 
 def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
@@ -15,6 +15,6 @@ def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
 
 
 __all__ = [
-    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics", "adam",
-    "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
+    "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Ln", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics",
+    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
 ]  # fmt: skip

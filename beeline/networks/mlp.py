@@ -1,4 +1,5 @@
-"""Perceptrons: `Mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it, `Bac` the body of the BAC release.
+"""Perceptrons: `Mlp` is Linear-ReLU throughout, as the SAC and TD3 sources have it, `Bac` the body of the BAC release, `Ln`
+Linear-LayerNorm-ReLU, small and fit for many updates per step.
 
 A network's parameters are a tuple of layers. They are drawn by NumPy: with JAX, compiling the drawing takes longer than all
 else before the first step.
@@ -18,8 +19,10 @@ from jax import Array
 from beeline.networks.base import Params
 
 
-def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str) -> dict[str, Any]:
-    """Weights and bias of one layer."""
+def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str, gain: float = 1.0) -> dict[str, Any]:
+    """Weights and bias of one layer; `gain` scales orthogonal weights, the others have that of their sources."""
+    if initialiser == "orthogonal":
+        return {"w": orthogonal(draw, fan_in, fan_out, gain), "b": np.zeros(fan_out, np.float32)}
     if initialiser == "xavier":  # Glorot uniform, gain 1, zero bias: pranz24's SAC and the BAC release
         bound = math.sqrt(6.0 / (fan_in + fan_out))
         bias = np.zeros(fan_out)
@@ -30,23 +33,32 @@ def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str
     return {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
 
 
+def orthogonal(draw: np.random.Generator, fan_in: int, fan_out: int, gain: float) -> np.ndarray:
+    """W with WᵀW = g² I where it is tall, WWᵀ = g² I where it is wide (Saxe et al. 2014), uniform among them."""
+    normal = draw.standard_normal((max(fan_in, fan_out), min(fan_in, fan_out)))
+    q, r = np.linalg.qr(normal)
+    q *= np.sign(np.diag(r))
+    return (gain * (q if fan_in >= fan_out else q.T)).astype(np.float32)
+
+
 @dataclasses.dataclass(frozen=True)
 class Mlp:
     """Linear-ReLU for every hidden width, and a linear last layer."""
 
     hidden: tuple[int, ...]
     initialiser: str = "xavier"
+    head_gain: float = 1.0  # of orthogonal weights in the last layer
 
     def init(self, draw: Any, inputs: int, *outputs: int) -> Params:
         """Parameters; several outputs share the last layer, each drawn as if it were a layer of its own."""
         generator = draw.member(0)
         widths = (inputs, *self.hidden)
         layers = [self._hidden_layer(generator, depth, *pair) for depth, pair in enumerate(zip(widths, self.hidden))]
-        heads = [layer(generator, widths[-1], width, self.initialiser) for width in outputs]
+        heads = [layer(generator, widths[-1], width, self.initialiser, self.head_gain) for width in outputs]
         return (*layers, {name: np.concatenate([head[name] for head in heads], axis=-1) for name in heads[0]})
 
     def _hidden_layer(self, generator: np.random.Generator, depth: int, fan_in: int, fan_out: int) -> dict[str, Any]:
-        return layer(generator, fan_in, fan_out, self.initialiser)
+        return layer(generator, fan_in, fan_out, self.initialiser, math.sqrt(2.0))
 
     def apply(self, params: Params, x: Array) -> Array:
         """The output `[B, out]` at inputs `[B, in]`."""
@@ -70,11 +82,22 @@ class Bac(Mlp):
         return elu(x) if depth else jnp.tanh(layer_norm(x, params["scale"], params["shift"]))
 
 
-def layer_norm(x: Array, scale: Array, shift: Array) -> Array:
+class Ln(Mlp):
+    """Linear-LayerNorm-ReLU for every hidden width, and a linear last layer."""
+
+    def _hidden_layer(self, generator: np.random.Generator, depth: int, fan_in: int, fan_out: int) -> dict[str, Any]:
+        plain = super()._hidden_layer(generator, depth, fan_in, fan_out)
+        return plain | {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
+
+    def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
+        return jax.nn.relu(layer_norm(x, params["scale"], params["shift"], 1e-6))
+
+
+def layer_norm(x: Array, scale: Array, shift: Array, epsilon: float = 1e-5) -> Array:
     """x in units of its deviation over the last axis, then scaled and shifted (Ba et al. 2016)."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+    return centred * jax.lax.rsqrt(variance + epsilon) * scale + shift
 
 
 def elu(x: Array) -> Array:

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beeline.report.table import results, runs_table, write_table
+from beeline.run.reading import Damage, Note, warn
 
 __all__ = ["build", "results", "runs_table", "serve", "write_table"]
 
 
-def build(runs: Sequence[Path], out: Path, *, overlay: Sequence[str] = (), export: Path | None = None) -> Path:
+def build(
+    runs: Sequence[Path], out: Path, *, overlay: Sequence[str] = (), export: Path | None = None, note: Note = warn
+) -> Path:
     """Write one self-contained HTML report of the runs at or below the given folders; return its path.
 
     `overlay` names published curves that are shown from the start (`source`, `source/algo` or `algo`); all that cover a
-    task can be switched on in the page. `export` is a folder for PNG, SVG and CSV of every figure.
+    task can be switched on in the page. `export` is a folder for PNG, SVG and CSV of every figure. A run that is damaged is a
+    warning on the page and is told to `note`; all others are shown.
     """
     from beeline.errors import RunFolderError
     from beeline.files import write_atomic
@@ -22,12 +26,17 @@ def build(runs: Sequence[Path], out: Path, *, overlay: Sequence[str] = (), expor
     from beeline.report.page import attach_videos, render
     from beeline.report.runs import read_all
 
-    found = read_all(runs)
+    damaged: list[Damage] = []
+    found = read_all(runs, damaged.append)
     if not found:
-        raise RunFolderError(f"no run folder at or below {', '.join(str(path) for path in runs) or 'nothing given'}.")
+        where = ", ".join(str(path) for path in runs) or "nothing given"
+        why = f" that can be read. {damaged[0]}" if damaged else "."
+        raise RunFolderError(f"no run folder at or below {where}{why}")
+    for damage in damaged:
+        note(damage)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = model(found, overlay)
+    data = model(found, overlay, damaged)
     attach_videos(data, found, out.parent)
     write_atomic(out, render(data).encode())
     if export is not None:

@@ -19,14 +19,14 @@ STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.titlesize": 9,
     "axes.titlelocation": "left", "xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.frameon": False,
     "svg.fonttype": "none", "svg.hashsalt": "beeline", "lines.linewidth": 1.5, "axes.grid": True, "axes.grid.axis": "y",
-    "grid.color": "#e3e0d8", "grid.linewidth": 0.6,
+    "grid.color": "#e3e0d8", "grid.linewidth": 0.6, "text.parse_math": False,  # a dollar in a name is a dollar
 }
 STATISTICS = {"iqm": "Interquartile mean", "median": "Median", "mean": "Mean", "optimality_gap": "Optimality gap"}
 
 
 def slug(name: str) -> str:
     """A file name that every system takes."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-") or "figure"
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-")[:100] or "figure"
 
 
 def _colour(line: int) -> str:

@@ -5,20 +5,32 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import os
 import shutil
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from beeline.errors import ConfigError, RunFolderError
+from beeline.errors import BeelineError, ConfigError, RunFolderError, UnreadableError
+from beeline.files import open_regular
 from beeline.report import published
 from beeline.report.model import Data, model
 from beeline.report.page import newest_videos, render
-from beeline.report.runs import Run, find, read_run
+from beeline.report.runs import Run, find, read_one
+from beeline.run.reading import Damage, own_file
 
-FILES = ("config.json", "metrics.csv", "status.json")
+FILES = ("config.json", "metrics.csv", "status.json", "videos")
+
+
+class Seen(NamedTuple):
+    """A run folder as it was when it was read: what its files were, the run if it could be read, and its damage."""
+
+    stamp: str
+    run: Run | None
+    damage: list[Damage]
 
 
 class Watched:
@@ -30,7 +42,7 @@ class Watched:
         self.root = root.resolve()
         published.choose(overlay)  # a wrong name is an error now, not at the first request
         self.overlay = list(overlay)
-        self._runs: dict[Path, tuple[str, Run]] = {}
+        self._seen: dict[Path, Seen] = {}
         self._lock = threading.Lock()
         self._page: tuple[str, Data] | None = None
 
@@ -46,8 +58,9 @@ class Watched:
 
     def version(self) -> str:
         """A short name for what the folders hold now; it changes when any run has written something."""
-        text = "\n".join(f"{path} {self._stamp(path)}" for path in find([self.root]))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        unlisted: list[Damage] = []
+        text = "\n".join(f"{path} {self._stamp(path)}" for path in find([self.root], unlisted.append))
+        return hashlib.sha256(f"{text}\n{unlisted}".encode(errors="surrogateescape")).hexdigest()[:16]
 
     def data(self) -> Data:
         """The report's data as of now."""
@@ -58,31 +71,30 @@ class Watched:
             return self._page[1]
 
     def _read(self, version: str) -> Data:
-        runs: dict[Path, tuple[str, Run]] = {}
-        for path in find([self.root]):
-            stamp = self._stamp(path)
-            if path in self._runs and self._runs[path][0] == stamp:
-                runs[path] = self._runs[path]
-                continue
-            try:
-                run = read_run(path)
-            except RunFolderError:
-                continue
-            if "algo" in run.config and "env" in run.config:
-                runs[path] = (stamp, run)
-        self._runs = runs
-        found = [run for _, run in runs.values()]
-        data = model(found, self.overlay)
-        for path, entry in newest_videos(data, found):
-            source = "video/" + quote(path.relative_to(self.root).as_posix())
+        damaged: list[Damage] = []
+        seen: dict[Path, Seen] = {}
+        for path in find([self.root], damaged.append):
+            stamp, before = self._stamp(path), self._seen.get(path)
+            if before is None or before.stamp != stamp:
+                own: list[Damage] = []
+                before = Seen(stamp, read_one(path, own.append), own)
+            seen[path] = before
+            damaged += before.damage
+        self._seen = seen
+        found = [each.run for each in seen.values() if each.run]
+        data = model(found, self.overlay, damaged)
+        for _, video, entry in newest_videos(data, found):
+            source = "video/" + quote(os.fsencode(video.path.relative_to(self.root).as_posix()))
             data["videos"].append(entry | {"embedded": True, "src": source})
         return data | {"live": True, "version": version}
 
     def video(self, relative: str) -> Path | None:
         """A video below the root; nothing else is ever served, and no path leads outside."""
-        path = (self.root / relative).resolve()
-        inside = path.is_relative_to(self.root) and path.parent.name == "videos" and path.suffix == ".mp4"
-        return path if inside and path.is_file() else None
+        try:
+            path, _ = own_file(self.root, self.root / relative)
+        except UnreadableError:
+            return None
+        return path if path.parent.name == "videos" and path.suffix == ".mp4" else None
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -93,8 +105,15 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one request."""
-        path = unquote(urlsplit(self.path).path)
+        """Answer one request; what goes wrong is the answer, never silence."""
+        try:
+            self._answer(unquote(urlsplit(self.path).path, errors="surrogateescape"))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the reader has left
+        except (BeelineError, OSError, ValueError) as error:  # ValueError: an address that is none
+            self._send(500, str(error).encode(errors="replace"), "text/plain; charset=utf-8")
+
+    def _answer(self, path: str) -> None:
         if not self._local():
             self._send(403, b"this page answers on the local address only", "text/plain")
         elif path == "/":
@@ -114,11 +133,11 @@ class Handler(BaseHTTPRequestHandler):
         return host == "localhost" or _loopback(host)
 
     def _video(self, file: Path) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "video/mp4")
-        self.send_header("Content-Length", str(file.stat().st_size))
-        self.end_headers()
-        with file.open("rb") as source:
+        with os.fdopen(open_regular(file, os.O_RDONLY), "rb") as source:
+            self.send_response(200)
+            self.send_header("Content-Type", "video/mp4")
+            self.send_header("Content-Length", str(os.fstat(source.fileno()).st_size))
+            self.end_headers()
             shutil.copyfileobj(source, self.wfile)
 
     def _send(self, status: int, body: bytes, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from beeline.report import published, statistics
 from beeline.report.curves import Line, evaluation_line, onto, signal_line, window_score
 from beeline.report.normalise import Normalisation, normalisation
-from beeline.report.runs import Run, differences, labels
+from beeline.report.runs import Run, differences, labels, names
+from beeline.run.reading import Damage, legible
 
 REACHED = 0.95  # a run counts as having come to the end when its last evaluation is this near to it
 MOST_SIGNALS = 24
@@ -300,15 +302,30 @@ def _machine(runs: Sequence[Run]) -> Data:
     return {"versions": [{"name": name, "found": versions[name]} for name in order], "cpus": cpus}
 
 
-def model(runs: Sequence[Run], overlay: Sequence[str] = ()) -> Data:
-    """Compute the report's data."""
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """Runs as a report lists them."""
+    return sorted(runs, key=lambda run: (run.task, run.algo, run.seed, str(run.path)))
+
+
+def line_names(runs: Sequence[Run]) -> dict[Path, str]:
+    """The name of every run's line. A run is known by its path: name, task and seed are the same for all variants of a matrix."""
+    return dict(zip((run.path for run in runs), labels(runs)))
+
+
+def _damage(damaged: Sequence[Damage], called: dict[Path, str]) -> list[str]:
+    return [legible(f"{called[path]}: {reason}") for path, reason in damaged]
+
+
+def model(runs: Sequence[Run], overlay: Sequence[str] = (), damaged: Sequence[Damage] = ()) -> Data:
+    """Compute the report's data; what of the runs is damaged is one of its warnings each."""
     chosen = published.choose(overlay)
-    runs = sorted(runs, key=lambda run: (run.task, run.algo, run.seed, str(run.path)))
-    names = labels(runs)
-    lines = sorted(dict.fromkeys(names))
+    runs = in_order(runs)
+    line_of = line_names(runs)
+    called = names([*line_of, *(path for path, _ in damaged)])
+    lines = sorted(dict.fromkeys(line_of.values()))
     members: dict[str, list[tuple[int, Run]]] = {}
-    for run, name in zip(runs, names):
-        members.setdefault(run.task, []).append((lines.index(name), run))
+    for run in runs:
+        members.setdefault(run.task, []).append((lines.index(line_of[run.path]), run))
     tasks = [make_task(task, group) for task, group in members.items()]
     signals, constant = _diagnostics(tasks, lines)
     states: dict[str, int] = {}
@@ -324,20 +341,20 @@ def model(runs: Sequence[Run], overlay: Sequence[str] = ()) -> Data:
             "steps": sorted({run.planned for run in runs if run.planned}),
             "repeat": sorted({run.repeat for run in runs if run.repeat is not None}),
         },
-        "warnings": _warnings(runs, tasks, lines),
-        "lines": [{"name": name, "runs": names.count(name)} for name in lines],
+        "warnings": _damage(damaged, called) + _warnings(runs, tasks, lines),
+        "lines": [{"name": name, "runs": list(line_of.values()).count(name)} for name in lines],
         "tasks": [_task_data(task, len(lines), chosen) for task in tasks],
         "sources": {name: dataclasses.asdict(source) for name, source in published.SOURCES.items()},
         "aggregates": _aggregates(tasks, len(lines)),
         "signals": signals,
         "constant": constant,
-        "options": differences(runs, names),
+        "options": differences(runs, list(line_of.values())),
         "machine": _machine(runs),
         "statements": list(dict.fromkeys(task.rule.statement for task in tasks)),
         "runs": [
-            {"name": run.path.name, "line": lines.index(name), "task": run.task, "seed": run.seed, "state": run.state,
-             "step": run.step, "planned": run.planned, "reason": run.reason}
-            for run, name in zip(runs, names)
+            {"name": called[run.path], "line": lines.index(line_of[run.path]), "task": run.task, "seed": run.seed,
+             "state": run.state, "step": run.step, "planned": run.planned, "reason": run.reason}
+            for run in runs
         ],
         "videos": [],
     }

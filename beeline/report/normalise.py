@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-SUCCESS_SUITES = {"metaworld", "adroit", "shadowhand", "maniskill", "myosuite", "panda"}
+SUCCESS_SUITES = {"metaworld", "adroit", "shadowhand", "maniskill", "myosuite", "panda", "dkitty"}
 
 # Returns that published agents reach at a million steps: SAC of tianshou's MuJoCo benchmark (v3, ten seeds) for
 # HalfCheetah to InvertedDoublePendulum; RL Zoo's SAC with a tuned discount for Swimmer; SLM-Lab's SAC (v5) for
@@ -40,6 +40,11 @@ def parts(task: str) -> tuple[str, str, dict[str, str]]:
     return (suite, name, options) if slash else ("gym" if ":" in head else "", head, options)
 
 
+def whole(text: str) -> int | None:
+    """The number that the value of an id's option stands for; None where it is none."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
 def bare_name(name: str) -> tuple[str, str]:
     """A name without its version, and the version: `Hopper-v5` is (`Hopper`, `5`)."""
     found = re.fullmatch(r"(.+?)[-_]?v(\d+)", name)
@@ -50,7 +55,7 @@ def normalisation(task: str) -> Normalisation:
     """How the suite of `task` is scored; DMControl by return / 1000, success where the suite has it, else a table."""
     suite, name, options = parts(task)
     if suite == "dmc":
-        most = float(options["limit"]) if options.get("limit", "").isdigit() else 1000.0
+        most = float(whole(options.get("limit", "")) or 1000)
         return Normalisation("return", most, f"DMControl: return / {most:g}, the most an episode can give")
     if suite in SUCCESS_SUITES:
         return Normalisation("success", 1.0, f"{suite}: rate of success")

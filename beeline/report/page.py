@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from beeline.report.model import Data
+from beeline.files import read_regular
+from beeline.report.model import Data, in_order, line_names
 from beeline.report.runs import Run
+from beeline.run.reading import Video, guard, legible
 
 SCRIPTS = ("dom.js", "chart.js", "sections.js", "app.js")
 SMALL_VIDEO = 2_000_000
@@ -41,30 +43,34 @@ def _size(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{max(1, round(size / 1e3))} kB"
 
 
-def newest_videos(data: Data, runs: Sequence[Run]) -> list[tuple[Path, Data]]:
+def newest_videos(data: Data, runs: Sequence[Run]) -> list[tuple[Run, Video, Data]]:
     """The newest video of the first run that has one, for every line and task."""
-    # The model sorts runs; find each of its rows again by the folder.
-    rows = {(row["name"], row["task"], row["seed"]): row for row in data["runs"]}
-    found: dict[tuple[int, str], tuple[Path, Data]] = {}
-    for run in sorted(runs, key=lambda run: (run.task, run.algo, run.seed, str(run.path))):
-        row = rows[run.path.name, run.task, run.seed]
-        files = run.videos()
-        if files and (row["line"], run.task) not in found:
-            size = files[-1].stat().st_size
-            entry = {"line": row["line"], "task": run.task, "seed": run.seed, "name": files[-1].name, "size": _size(size)}
-            found[row["line"], run.task] = (files[-1], entry)
+    names = [line["name"] for line in data["lines"]]
+    ordered = in_order(runs)
+    line_of = line_names(ordered)
+    found: dict[tuple[int, str], tuple[Run, Video, Data]] = {}
+    for run in ordered:
+        line = names.index(line_of[run.path])
+        if run.videos and (line, run.task) not in found:
+            video = run.videos[-1]
+            entry = {"line": line, "task": run.task, "seed": run.seed, "name": legible(video.path.name)}
+            entry["size"] = _size(video.size)
+            found[line, run.task] = (run, video, entry)
     return list(found.values())
 
 
 def attach_videos(data: Data, runs: Sequence[Run], folder: Path) -> None:
-    """Embed small videos, link large ones relative to the report's folder."""
+    """Embed small videos, link large ones relative to the report's folder; one that has vanished is a warning."""
     room = ALL_VIDEOS
-    for path, entry in newest_videos(data, runs):
-        size = path.stat().st_size
-        if size <= min(SMALL_VIDEO, room):
-            room -= size
-            entry |= {"embedded": True, "src": "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()}
-        else:
-            relative = os.path.relpath(path, folder.resolve())
-            entry |= {"embedded": False, "src": quote(Path(relative).as_posix())}
-        data["videos"].append(entry)
+    for run, video, entry in newest_videos(data, runs):
+        if video.size > min(SMALL_VIDEO, room):
+            relative = Path(os.path.relpath(video.path, folder.resolve())).as_posix()
+            data["videos"].append(entry | {"embedded": False, "src": quote(os.fsencode(relative))})
+            continue
+        said: list[str] = []
+        with guard(run.path, said.append):
+            content = read_regular(video.path, SMALL_VIDEO)
+            room -= len(content)
+            source = "data:video/mp4;base64," + base64.b64encode(content).decode()
+            data["videos"].append(entry | {"embedded": True, "src": source})
+        data["warnings"] += [f"{legible(run.path.name)}: {text}" for text in said]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline.errors import UnknownNameError
-from beeline.report.normalise import bare_name, parts
+from beeline.report.normalise import bare_name, parts, whole
 
 SUITES = {
     "dmc": "dmcontrol",
@@ -119,7 +119,7 @@ def _notes(entry: dict[str, Any], task: str, version: str, repeat: int | None) -
     found = []
     theirs = entry["action_repeat"]
     options = parts(task)[2]
-    ours = int(options["repeat"]) if options.get("repeat", "").isdigit() else repeat
+    ours = whole(options.get("repeat", "")) or repeat
     if theirs == 0:
         found.append("action repeat not stated")
     elif ours is not None and theirs != ours:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files
 from beeline.errors import RunFolderError
-from beeline.report.normalise import parts
+from beeline.report.normalise import parts, whole
+from beeline.run import reading
+from beeline.run.reading import Damage, Note, Say, Video
 
 # Fields that say how a run was watched or where it ran, not what was trained.
 BOOKKEEPING = frozenset({
@@ -41,6 +42,7 @@ class Run:
     step: int
     reason: str
     columns: dict[str, NDArray[np.float64]]
+    videos: tuple[Video, ...] = ()  # oldest first
 
     @property
     def algo(self) -> str:
@@ -55,28 +57,25 @@ class Run:
     @property
     def seed(self) -> int:
         """The run's seed; -1 where the config has none."""
-        seed = self.config.get("seed")
-        return seed if isinstance(seed, int) else -1
+        return self.config.get("seed", -1)
 
     @property
     def planned(self) -> int:
         """Environment steps the run was started for; 0 where the config does not say."""
-        steps = self.section("train").get("steps")
-        return int(steps) if isinstance(steps, int | float) else 0
+        return self.section("train").get("steps", 0)
 
     @property
     def repeat(self) -> int | None:
         """Action repeat: the loop's option, else the one in the task's id, else 1; None where the config has no options."""
         repeat = self.section("train").get("repeat")
-        if isinstance(repeat, int):
+        if repeat is not None:
             return repeat
-        given = parts(self.task)[2].get("repeat", "")
-        return int(given) if given.isdigit() else 1 if self.section("train") else None
+        given = parts(self.task)[2].get("repeat")
+        return whole(given) if given is not None else 1 if self.section("train") else None
 
     def section(self, name: str) -> dict[str, Any]:
         """A section of the config; empty where it is missing."""
-        found = self.config.get(name)
-        return found if isinstance(found, dict) else {}
+        return self.config.get(name, {})
 
     def series(self, name: str) -> Series:
         """A metric where it was written; empty where the run has none of it."""
@@ -93,74 +92,75 @@ class Run:
         """Whether any value of a metric was written."""
         return name in self.columns and bool(np.isfinite(self.columns[name]).any())
 
-    def videos(self) -> list[Path]:
-        """The run's videos, oldest first."""
-        return sorted((self.path / "videos").glob("*.mp4"), key=lambda path: (path.stat().st_mtime, path.name))
 
-
-def _number(text: str) -> float:
+def read_run(path: Path, note: Note = reading.warn) -> Run:
+    """Read one run folder; only its config must be sound, and whatever else is damaged is noted."""
+    said: list[str] = []
     try:
-        return float(text) if text else np.nan
-    except ValueError:
-        return np.nan
+        run = _read(path, reading.config(path), said.append)
+    except RunFolderError as error:
+        raise RunFolderError(f"{path} is not a run folder: it has no readable config.json ({error}).") from None
+    if said:
+        note(Damage(path, " ".join(said)))
+    return run
 
 
-def read_metrics(path: Path) -> dict[str, NDArray[np.float64]]:
-    """The metrics table, one array per column; a last line without its newline may be half written and is left out."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    whole, newline, _ = text.rpartition("\n")
-    rows = list(csv.reader(line.replace("\0", "") for line in whole.splitlines())) if newline else []
-    if not rows:
-        return {}
-    header = rows[0]
-    body = [row for row in rows[1:] if len(row) == len(header)]
-    return {name: np.array([_number(row[place]) for row in body], float) for place, name in enumerate(header)}
+def read_one(path: Path, note: Note) -> Run | None:
+    """The run at `path`; None, with a note, where it cannot be read, and without one where the folder is something else's."""
+    said: list[str] = []
+    run = None
+    with reading.guard(path, said.append):
+        config = reading.config(path)
+        if not reading.is_foreign(path, config):
+            run = _read(path, config, said.append)
+    if said:
+        note(Damage(path, " ".join(said) + ("" if run else " The run is left out.")))
+    return run
 
 
-def read_run(path: Path) -> Run:
-    """Read one run folder; only a config is required."""
-    config = files.read_json(path / "config.json")
-    if not config:
-        raise RunFolderError(f"{path} is not a run folder: it has no readable config.json.")
-    columns = read_metrics(path / "metrics.csv")
-    status = files.read_json(path / "status.json")
-    written = columns.get("step", np.empty(0))
-    last = int(np.nanmax(written)) if np.isfinite(written).any() else 0
-    step = status.get("step")
-    return Run(path, config, str(status.get("state", "unknown")), int(step) if isinstance(step, int) else last,
-               str(status.get("reason") or ""), columns)
+def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
+    reading.check_config(path, config)
+    status, metrics = reading.record(path, say, config["env"], config.get("train", {}))
+    columns = metrics.columns()
+    last = int(columns["step"].max()) if metrics.values.size else 0
+    step = last if status.step is None else status.step
+    return Run(path, config, status.state, step, status.reason, columns, tuple(reading.videos(path, say)))
 
 
-def find(roots: Iterable[Path]) -> list[Path]:
-    """Run folders at or below the given paths, each once, in order of their paths."""
+def find(roots: Iterable[Path], note: Note = reading.warn) -> list[Path]:
+    """Run folders at or below the given paths, each once, in order of their paths; no link to a folder is followed.
+
+    A folder with a record is that of a run also where its config is lost. One that cannot be listed is noted.
+    """
     found: dict[Path, None] = {}
-    for root in roots:
-        root = Path(root)
+    for root in map(Path, roots):
         if not root.exists():
             raise RunFolderError(f"{root} does not exist.")
-        if (root / "config.json").is_file():
+        if os.path.lexists(root / "config.json") or all(os.path.lexists(root / name) for name in reading.RECORD):
             found[root.resolve()] = None
             continue
-        for config in sorted(root.rglob("config.json")):
-            if not any(part.startswith(".") for part in config.relative_to(root).parts):
-                found[config.parent.resolve()] = None
+        below = []
+        for folder, folders, names in os.walk(root, onerror=lambda error: note(_unlisted(error))):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if "config.json" in names or "config.json" in folders or set(names) >= reading.RECORD:
+                below.append(Path(folder).resolve())
+        found |= dict.fromkeys(sorted(below))
     return list(found)
 
 
-def read_all(roots: Iterable[Path]) -> list[Run]:
-    """Every readable run at or below the given paths; folders whose config is not a run's are passed over."""
-    runs = []
-    for path in find(roots):
-        try:
-            run = read_run(path)
-        except RunFolderError:
-            continue
-        if "algo" in run.config and "env" in run.config:
-            runs.append(run)
-    return runs
+def _unlisted(error: OSError) -> Damage:
+    return Damage(Path(error.filename), f"the folder cannot be listed ({error.strerror}).")
+
+
+def read_all(roots: Iterable[Path], note: Note = reading.warn) -> list[Run]:
+    """Every readable run at or below the given paths; one that is damaged is noted, and a config that is no run's passed over."""
+    return [run for path in find(roots, note) if (run := read_one(path, note)) is not None]
+
+
+def names(paths: Sequence[Path]) -> dict[Path, str]:
+    """What runs are called among each other: their paths below the last folder that they have in common."""
+    shared = os.path.commonpath([path.parent for path in paths]) if paths else ""
+    return {path: reading.legible(path.relative_to(shared).as_posix()) for path in paths}
 
 
 def options(run: Run) -> dict[str, Any]:

@@ -11,18 +11,19 @@ from typing import Any
 
 from beeline.errors import ConfigError, MissingExtraError, UnknownNameError
 from beeline.files import write_atomic
-from beeline.report.runs import Run, read_all
+from beeline.report.runs import Run, names, read_all
+from beeline.run.reading import Note, legible, warn
 
 FIELDS = ["run", "algo", "task", "seed", "preset", "state", "step", "steps", "return", "success", "best", "reason",
           "path"]
 CONDITION = re.compile(r"\s*([\w./-]+?)\s*(>=|<=|!=|=|~|>|<)\s*(.*?)\s*")
 
 
-def row(run: Run) -> dict[str, Any]:
+def row(run: Run, name: str) -> dict[str, Any]:
     """One run in one row; `return` and `success` are the last evaluation's, `best` the highest evaluated return."""
     returns, success = run.series("eval/return").values, run.series("eval/success").values
     return {
-        "run": run.path.name,
+        "run": name,
         "algo": run.algo,
         "task": run.task,
         "seed": run.seed,
@@ -70,13 +71,22 @@ def _equal(value: float, text: str) -> bool:
         return False
 
 
-def runs_table(root: Path | Sequence[Path], filters: Sequence[str] = (), sort: str = "") -> list[dict[str, Any]]:
+def _all(root: Path | Sequence[Path], note: Note) -> list[tuple[Run, str]]:
+    """The runs at or below `root` with their names."""
+    found = read_all([Path(item) for item in ([root] if isinstance(root, str | Path) else root)], note)
+    called = names([run.path for run in found])
+    return [(run, called[run.path]) for run in found]
+
+
+def runs_table(
+    root: Path | Sequence[Path], filters: Sequence[str] = (), sort: str = "", *, note: Note = warn
+) -> list[dict[str, Any]]:
     """Rows of the runs below `root` that meet every filter (`algo=bac`, `task~walker`, `return>500`, `state!=failed`).
 
-    `sort` is a comma-separated list of fields, `-field` from the highest; runs without a value come last.
+    `sort` is a comma-separated list of fields, `-field` from the highest; runs without a value come last. A run that is
+    damaged is told to `note`.
     """
-    roots = [root] if isinstance(root, str | Path) else list(root)
-    rows = [row(run) for run in read_all([Path(item) for item in roots])]
+    rows = [row(run, name) for run, name in _all(root, note)]
     for condition in filters:
         rows = [item for item in rows if _holds(item, condition)]
     for key in reversed([part.strip() for part in sort.split(",") if part.strip()]):
@@ -87,18 +97,20 @@ def runs_table(root: Path | Sequence[Path], filters: Sequence[str] = (), sort: s
     return rows
 
 
-def results(root: Path | Sequence[Path]) -> list[dict[str, Any]]:
-    """One row per run and evaluation: run, algo, task, seed, preset, step, return, return_std, length, success."""
-    roots = [root] if isinstance(root, str | Path) else list(root)
+def results(root: Path | Sequence[Path], *, note: Note = warn) -> list[dict[str, Any]]:
+    """One row per run and evaluation: run, algo, task, seed, preset, step, return, return_std, length, success.
+
+    A run that is damaged is told to `note`.
+    """
     rows = []
-    for run in read_all([Path(item) for item in roots]):
-        columns = {name: run.series(f"eval/{name}") for name in ("return", "return_std", "length", "success")}
-        values = {name: dict(zip(found.steps, found.values)) for name, found in columns.items()}
+    for run, name in _all(root, note):
+        columns = {metric: run.series(f"eval/{metric}") for metric in ("return", "return_std", "length", "success")}
+        values = {metric: dict(zip(found.steps, found.values)) for metric, found in columns.items()}
         for step in columns["return"].steps:
             rows.append({
-                "run": run.path.name, "algo": run.algo, "task": run.task, "seed": run.seed,
+                "run": name, "algo": run.algo, "task": run.task, "seed": run.seed,
                 "preset": run.config.get("preset"), "step": int(step),
-                **{name: float(found[step]) if step in found else None for name, found in values.items()},
+                **{metric: float(found[step]) if step in found else None for metric, found in values.items()},
             })
     return rows
 
@@ -109,10 +121,11 @@ RESULT_TYPES = {"seed": int, "step": int, "steps": int, "return": float, "return
 
 def write_table(rows: Sequence[dict[str, Any]], path: Path) -> Path:
     """Write rows as `.csv` or `.parquet`, replacing an older file in one step."""
-    names = list(rows[0]) if rows else FIELDS
+    heads = list(rows[0]) if rows else FIELDS
+    rows = [{head: legible(value) if isinstance(value, str) else value for head, value in item.items()} for item in rows]
     if path.suffix == ".csv":
         text = io.StringIO()
-        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer = csv.DictWriter(text, heads, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         data = text.getvalue().encode()
@@ -122,7 +135,7 @@ def write_table(rows: Sequence[dict[str, Any]], path: Path) -> Path:
         except ImportError as error:
             raise MissingExtraError("a Parquet table", "stats", str(error)) from error
         types = {int: pl.Int64, float: pl.Float64}
-        schema = {name: types.get(RESULT_TYPES.get(name, str), pl.String) for name in names}
+        schema = {name: types.get(RESULT_TYPES.get(name, str), pl.String) for name in heads}
         buffer = io.BytesIO()
         pl.DataFrame(rows, schema=schema).write_parquet(buffer)
         data = buffer.getvalue()

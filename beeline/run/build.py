@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, envs, events, runtime, trees
+from beeline import agents, events, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
-from beeline.errors import CheckpointError, EnvError
+from beeline.envs import ids, registry, trust
+from beeline.errors import CheckpointError, ConfigError, EnvError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 from beeline.run.policy import PolicyFiles, describe, read_arrays
-from beeline.run.record import Recorder, import_wandb
+from beeline.run.record import Recorder
+from beeline.run.sinks import import_wandb, reason, tell
+from beeline.run.vouched import description, settle
 
 if TYPE_CHECKING:
     import gymnasium
@@ -40,16 +44,16 @@ def is_instance(env: Any) -> bool:
 
 def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnasium.Env], gymnasium.Env | None]:
     """The training lanes and the evaluation env of an id, a factory or an instance."""
-    repeat = config.repeat or 1
+    how: Any = {"repeat": config.repeat or 1, "limit": config.limit}
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [envs.make(env, repeat=repeat) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env] = [registry.make(env, **how) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:
-            evaluation = envs.make(eval_env, repeat=repeat)
+            evaluation = registry.make(eval_env, **how)
         elif not is_instance(env):
-            evaluation = envs.make(env, repeat=repeat)
+            evaluation = registry.make(env, **how)
     inner = [getattr(each, "env", each) for each in (*lanes, *([evaluation] if evaluation else []))]
     if len({id(each) for each in inner}) < len(inner):
         raise EnvError(
@@ -61,15 +65,15 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
 
 def spaces_of(env: gymnasium.Env) -> Spaces:
     """The sizes of an environment."""
-    spec = envs.spec_of(env)
+    spec = registry.spec_of(env)
     low, high = (tuple(float(x) for x in bound) for bound in (spec.action_low, spec.action_high))
     return Spaces(spec.obs_dim, low, high)
 
 
 def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
     """What the agent is told of its world."""
-    spec = envs.spec_of(env)
-    return Task(spaces_of(env), spec.max_episode_steps, spec.repeat, lanes, spec.ends)
+    spec = registry.spec_of(env)
+    return Task(spaces_of(env), spec.limit, spec.repeat, lanes, spec.ends)
 
 
 def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = ()) -> Trainer:
@@ -81,17 +85,29 @@ def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callba
     lanes, evaluation = make_envs(env, eval_env, config)
     agent = agents.get(plan.algo).build(plan.agent, facts_of(lanes[0], len(lanes)))
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None
-    spaces = agent.task.spaces
-    memories = {
-        name: Replay(spec.capacity or config.replay_capacity, spaces.obs_dim, spaces.action_dim, len(lanes), spec.columns)
-        for name, spec in agent.memories.items()
-    }
+    memories = make_memories(agent, plan)
     collector = Collector(lanes, memories["replay"], config.seed)
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
     happenings = [events.Observe(), events.Checkpoint()]
     trainer = Trainer(agent, collector, memories, evaluation, config, plan.identity, recorder, happenings, callbacks)
     trainer.diagnoser = diagnoser
+    trainer.description = description(plan)
     return trainer
+
+
+def make_memories(agent: Agent, plan: Plan) -> dict[str, Replay]:
+    """The memories that an agent wants, if they fit into the memory that is free."""
+    spaces, made = agent.task.spaces, {}
+    for name, spec in agent.memories.items():
+        capacity = spec.capacity or plan.train.replay_capacity
+        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())))
+        try:
+            made[name] = Replay(capacity, spaces.obs_dim, spaces.action_dim, agent.task.lanes, spec.columns)
+        except MemoryError as error:
+            raise ConfigError(
+                f"this run asks for more memory than there is ({error}): lower replay_capacity = {capacity}."
+            ) from error
+    return made
 
 
 def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None], config: TrainConfig) -> Diagnoser:
@@ -100,7 +116,7 @@ def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None
 
     if is_instance(env):
         raise EnvError("diagnose needs an environment of its own: give an env id or a factory instead of an instance.")
-    own = envs.make(env, repeat=config.repeat or 1)
+    own = registry.make(env, repeat=config.repeat or 1, limit=config.limit)
     if any(getattr(each, "env", each) is own.env for each in others):
         raise EnvError("diagnose needs an environment of its own: the factory must make a new one each time.")
     return Diagnoser(agent, own, config.seed)
@@ -113,14 +129,15 @@ def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
         folder, names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )
     trainer.store = CheckpointStore(folder, plan.train.keep_checkpoints)
-    trainer.policies = PolicyFiles(folder, describe(plan.algo, plan.env, trainer.agent, repeat=plan.train.repeat))
+    about = {"repeat": plan.train.repeat, "limit": plan.train.limit}
+    trainer.policies = PolicyFiles(folder, describe(plan.algo, plan.env, trainer.agent, **about))
 
 
 def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
     """Start from the policy that `init_from` names; only ever at step 0, so a resumed run no longer needs the file."""
     if not plan.init_from:
         return
-    arrays, meta = read_arrays(Path(plan.init_from))
+    arrays, meta = read_arrays(Path(plan.init_from).resolve())
     agent = trainer.agent
     try:
         trainer.state = agent.with_policy(trainer.state, trees.from_arrays(agent.blank_policy(), arrays))
@@ -135,13 +152,16 @@ def closing(trainer: Trainer, env: Any, eval_env: Any) -> Iterator[Trainer]:
     try:
         yield trainer
     finally:
-        if not is_instance(env):
-            for lane in trainer.collector.envs:
-                lane.close()
+        made = [] if is_instance(env) else list(trainer.collector.envs)
         if trainer.eval_env is not None and not is_instance(eval_env):
-            trainer.eval_env.close()
+            made.append(trainer.eval_env)
         if trainer.diagnoser is not None:
-            trainer.diagnoser.env.close()
+            made.append(trainer.diagnoser.env)
+        for each in made:
+            try:
+                each.close()
+            except Exception as error:  # the run is over, and what it was is on the disk
+                tell(f"an environment could not be closed: {reason(error)}")
 
 
 def task_of(plan: Plan, env: Any) -> Any:
@@ -150,13 +170,29 @@ def task_of(plan: Plan, env: Any) -> Any:
         raise CheckpointError(f"this was trained on {plan.env!r}, not on {env!r}.")
     if env is not None:
         return env
-    if plan.env.startswith(("instance:", "factory:")):
-        raise EnvError(f"this run was trained on {plan.env!r}, which has no id: give it again with env=….")
-    return plan.env
+    return recorded_task(plan.env)
 
 
-def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: Path, report: Callable[[str], None]) -> None:
-    """Restore a checkpoint, if it is one of this algorithm and environment."""
+def recorded_task(env_id: str) -> str:
+    """The task that a file names: it must have an id, and the user must have named its module, if it has one."""
+    if env_id.startswith(("instance:", "factory:")):
+        raise EnvError(
+            f"this was trained on {env_id!r}, which has no id: give it again with env=… (beeline eval: give the task with --env)."
+        )
+    trust.require(ids.module_of(env_id), env_id)
+    return trust.Recorded(env_id)
+
+
+def take_checkpoint(
+    trainer: Trainer,
+    checkpoint: Checkpoint,
+    plan: Plan,
+    path: Path,
+    report: Callable[[str], None],
+    accepted: Any = None,
+    accept: bool = False,
+) -> list[dict[str, Any]]:
+    """Restore a checkpoint, if it is one of this plan; return what has changed in it and is accepted now."""
     found, wanted = checkpoint.meta.get("identity"), plan.identity
     if found != wanted:
         theirs = f"{found.get('algo')} on {found.get('env')}" if isinstance(found, dict) else "something else"
@@ -164,6 +200,8 @@ def take_checkpoint(trainer: Trainer, checkpoint: Checkpoint, plan: Plan, path: 
             f"{path} holds a checkpoint of {theirs}, but its config.json says {wanted['algo']} on {wanted['env']}."
         )
     try:
+        new = settle(checkpoint, plan, accepted, accept, report)
         trainer.restore(checkpoint, report)
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint of step {checkpoint.step} in {path} cannot be used: {error}") from error
+    return new

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline import files
-from beeline.errors import BeelineError, CheckpointError
+from beeline.errors import BeelineError, CheckpointError, UnreadableError
 from beeline.memory import Replay
 from beeline.run import former, segments
 
 FORMAT = 2
 _MANIFEST = "manifest.json"
-_FOLDER = re.compile(r"step-(\d{12})")
+_FOLDER = re.compile(r"step-(\d{12,18})")
 _STATE = re.compile(r"state(-\d{1,12})?\.npz")
 _PREFIX, _OPEN = "state/", "memory/{}/open"  # member names in state.npz
 
@@ -97,8 +97,8 @@ class CheckpointStore:
         """
         plain = json.loads(json.dumps(dict(meta)))  # refuses what is not JSON before anything is written
         try:
-            files.make_folder(self._checkpoints)
-            files.make_folder(self._replay_folder)
+            files.own_folder(self._checkpoints)
+            files.own_folder(self._replay_folder)
             self._sweep()
             rings: dict[str, segments.Ring] = {}
             members = {_PREFIX + name: np.asarray(array) for name, array in arrays.items()}
@@ -192,12 +192,21 @@ class CheckpointStore:
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def load(
-        self, report: Callable[[str], None], step: int | None = None, *, with_replay: bool = True
+        self,
+        report: Callable[[str], None],
+        step: int | None = None,
+        *,
+        with_replay: bool = True,
+        usable: Callable[[Mapping[str, Any]], object] = lambda meta: None,
     ) -> Checkpoint:
         """Return the newest intact checkpoint (or that of `step`, and no other), every byte of it verified.
 
-        Each damaged one is reported with what is wrong, then the one before it is tried.
+        Each damaged one is reported with what is wrong, then the one before it is tried; `usable` may say what is wrong with
+        one from its description, by a CheckpointError.
         """
+        for folder in (self._checkpoints, self._replay_folder):
+            if folder.is_symlink():
+                raise CheckpointError(f"{folder} is a link, and no folder of a run may be one: put the folder itself there.")
         candidates = self.steps()[::-1] if step is None else [step]
         if not candidates or (step is not None and step not in self.steps()):
             which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
@@ -205,14 +214,15 @@ class CheckpointStore:
         damage = []
         for candidate in candidates:
             try:
-                return self._load(candidate, with_replay)
+                return self._load(candidate, with_replay, usable)
             except CheckpointError as error:
-                damage.append(f"step {candidate}: {error}")
-                report(f"The checkpoint of step {candidate} is damaged: {error}.")
+                damage.append(f"step {candidate}: {str(error).rstrip('.')}")
+                report(f"The checkpoint of step {candidate} is damaged: {str(error).rstrip('.')}.")
         raise CheckpointError(f"no checkpoint in {self._checkpoints} is intact: {'; '.join(damage)}.")
 
-    def _load(self, step: int, with_replay: bool) -> Checkpoint:
+    def _load(self, step: int, with_replay: bool, usable: Callable[[Mapping[str, Any]], object]) -> Checkpoint:
         manifest = self._read_manifest(step)
+        usable(manifest.meta)
         data = segments.read_verified(self.folder(step) / manifest.state, manifest.sha256, manifest.size)
         try:
             members = files.read_npz(data)
@@ -233,8 +243,10 @@ class CheckpointStore:
     def _read_manifest(self, step: int) -> _Manifest:
         """Read and check a manifest: its own hash, its format, and that it names nothing outside its folders."""
         path = self.folder(step) / _MANIFEST
+        if path.parent.is_symlink():
+            raise CheckpointError(f"{path.parent.name} is a link")
         try:
-            data = path.read_bytes()
+            data = files.read_regular(path, files.JSON_LIMIT)
             content = json.loads(data)["content"]
             if _render(content) != data:
                 raise CheckpointError(f"{_MANIFEST} does not match its own SHA-256")
@@ -250,6 +262,8 @@ class CheckpointStore:
             return _Manifest(step, state["name"], state["sha256"], state["size"], rings, meta, content["format"])
         except OSError as error:
             raise CheckpointError(f"{_MANIFEST} cannot be read: {error.strerror}") from error
+        except UnreadableError as error:
+            raise CheckpointError(str(error)) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{_MANIFEST} is malformed: {error!r}") from error
 

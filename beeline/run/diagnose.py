@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from beeline import agents, envs, runtime, trees
+from beeline import agents, runtime, trees
 from beeline.diagnostics import plots
 from beeline.diagnostics.bias import sign_changes
 from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import COST, Diagnoser, Effort
+from beeline.envs import registry, trust
 from beeline.errors import CheckpointError, ConfigError, RunFolderError
 from beeline.files import explained, write_atomic
 from beeline.run.build import facts_of, task_of
@@ -59,13 +60,14 @@ def diagnose_run(
     What the run recorded while it trained is in the figures too. Objects that the run was given in Python (a network, a blend,
     an exploit loss) are given again.
     """
+    trust.allow(env)
     if pairs < 1 or fit_steps < 0:
         raise ConfigError(f"pairs = {pairs} must be 1 or more, and fit_steps = {fit_steps} must be 0 or more.")
     folder = RunFolder.open(Path(path))
     plan = folder.plan(objects)
     runtime.configure(plan.train.threads, plan.train.device)
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
-    own = envs.make(task_of(plan, env), repeat=plan.train.repeat or 1)
+    own = registry.make(task_of(plan, env), repeat=plan.train.repeat or 1, limit=plan.train.limit)
     try:
         agent = agents.get(plan.algo).build(plan.agent, facts_of(own))
         state = trees.from_arrays(agent.init(plan.train.seed), checkpoint.arrays, "agent")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from beeline import files, runtime
-from beeline.errors import RunFolderError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError, UnreadableError
 from beeline.run.plan import Plan
 
 
@@ -33,7 +32,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: files.Lock | None = None
 
     @staticmethod
     def default_path(plan: Plan, root: Path = Path("runs")) -> Path:
@@ -50,8 +49,8 @@ class RunFolder:
         try:
             with files.explained(path):
                 path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # a file where a folder should be, a name too long, a loop of links
-            raise RunFolderError(f"cannot make {path}: {error.strerror}. Choose another folder with --out.") from error
+        except RunFolderError as error:
+            raise type(error)(f"{error} Choose another folder with --out.") from error
         run = cls(path)
         run.lock()
         try:
@@ -92,38 +91,54 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The content of config.json."""
-        try:
-            return json.loads((self.path / "config.json").read_text())
-        except ValueError as error:
-            raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error}).") from None
+        return files.load_json(self.path / "config.json")
 
     def plan(self, objects: Mapping[str, Any] | None = None) -> Plan:
         """The plan the run was made from; objects that were handed over in Python are given again."""
+        path = self.path / "config.json"
         try:
-            return Plan.from_dict(self.config(), objects)
+            plan = Plan.from_dict(self.config(), objects)
+            if not all(isinstance(value, str) for value in (plan.env, plan.preset, plan.init_from or "")):
+                raise TypeError("env, preset and init_from must be text")
         except (KeyError, TypeError, AttributeError) as error:
-            raise RunFolderError(f"{self.path / 'config.json'} is damaged ({error!r}).") from None
+            raise RunFolderError(f"{path} is damaged ({error!r}).") from None
+        except (ConfigError, UnknownNameError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        return plan
 
-    def rewrite(self, plan: Plan) -> None:
-        """Store a changed plan (more steps); everything else stays as it was at creation."""
-        files.write_atomic(self.path / "config.json", json.dumps(self.config() | plan.to_dict(), indent=1).encode())
+    def rewrite(self, plan: Plan, accepted: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Store a changed plan (more steps, accepted changes); everything else stays as it was at creation."""
+        config = self.config() | plan.to_dict()
+        if accepted:
+            before = config.get("accepted")
+            config["accepted"] = [*(before if isinstance(before, list) else []), *accepted]
+        files.write_atomic(self.path / "config.json", json.dumps(config, indent=1).encode())
+
+    def traces(self) -> list[str]:
+        """What says that a run had begun here, whatever became of its checkpoints."""
+        found = []
+        status = files.read_json(self.path / "status.json")
+        step = status.get("step")
+        if status.get("state") == "finished" or (isinstance(step, int | float) and step > 0):
+            found.append(f"status.json says {status.get('state')} at step {step}")
+        try:
+            rows = files.read_regular(self.path / "metrics.csv").count(b"\n") - 1
+            found += [f"metrics.csv has {rows} rows"] if rows > 0 else []
+        except FileNotFoundError:
+            pass
+        except UnreadableError as error:
+            found.append(str(error).rstrip("."))
+        found += [f"there is {name}" for name in ("policy.npz", "policy-best.npz") if os.path.lexists(self.path / name)]
+        segments = len(list((self.path / "replay").glob("segment-*.npz")))
+        return found + ([f"replay/ has {segments} segments"] if segments else [])
 
     def lock(self) -> None:
         """Become the one writer; the lock ends with the process, however it ends."""
         path = self.path / ".lock"
-        with files.explained(path):
-            handle = path.open("a+")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.seek(0)
-            owner = handle.read().strip() or "another process"
-            handle.close()
-            raise RunFolderError(f"{self.path} is in use by {owner}; a run has one writer.") from None
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()}\n")
-        handle.flush()
-        self._lock = handle
+        self._lock = files.take_lock(path, owner=f"process {os.getpid()}")
+        if self._lock is None:
+            owner = files.lock_owner(path) or "another process"
+            raise RunFolderError(f"{self.path} is in use by {owner}; a run has one writer.")
 
     def unlock(self) -> None:
         """Let another process write."""
@@ -137,9 +152,10 @@ def differences(config: Mapping[str, Any]) -> list[str]:
     found = []
     if config.get("cpu") != runtime.processor():
         found.append(f"the CPU is {runtime.processor()!r}, the run began on {config.get('cpu')!r}: bytes may differ.")
-    now = runtime.versions()
+    now, versions = runtime.versions(), config.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
     for name in ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "dm-control", "dm_control"):
-        before = config.get("versions", {}).get(name)
+        before = versions.get(name)
         if before and now.get(name) != before:
             found.append(f"{name} is {now.get(name)}, the run began with {before}: bytes may differ.")
     return found

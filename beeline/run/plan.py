@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents
+from beeline import agents, runtime
 from beeline.errors import CheckpointError, ConfigError
 from beeline.options import TrainConfig
 
@@ -52,18 +53,42 @@ class Plan:
         """The plan that a `config.json` holds; objects that were handed over in Python are given again."""
         if data.get("format") != FORMAT:
             raise CheckpointError(f"config.json has format {data.get('format')!r}, but this version reads {FORMAT}.")
+        texts = {name: data[name] for name in ("algo", "env", "preset")} | {"init_from": data.get("init_from") or ""}
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name} = {value!r} is no text")
         algorithm = agents.get(data["algo"])
         agent, train = algorithm.config.recorded(data["agent"], objects or {}), TrainConfig.make(data["train"])
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
     def check_ring(self) -> None:
-        """The replay must hold an episode's rows in every lane and what learning begins with, or nothing would be learnt."""
-        capacity, lanes, needed = self.train.replay_capacity, self.train.num_envs, self.agent.least_transitions
-        least = max(2 * lanes, needed - 1 + 2 * lanes)
+        """The replay must hold what learning begins with, however short the episodes are, or nothing would be learnt.
+
+        In a lane of r rows one is open, and of the others every second may be a final observation, which starts no transition:
+        (r − 1) // 2 transitions are sure.
+        """
+        capacity, lanes = self.train.replay_capacity, self.train.num_envs
+        why, needed = self.agent.least_transitions
+        least = lanes * (2 * math.ceil(needed / lanes) + 1)
         if capacity < least:
             raise ConfigError(
-                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes}, because "
-                f"learning begins with {needed} transitions."
+                f"replay_capacity = {capacity} is out of range; allowed: >= {least} with num_envs = {lanes}"
+                f"{' and ' if why else ''}{why}, because learning begins with {needed} transitions and episodes may be as short "
+                "as a step."
+            )
+
+    def check_memory(self, obs_dim: int, action_dim: int, more: int = 0) -> None:
+        """The rows that this run will write must fit into the memory that is free, or the system would end it on the way.
+
+        `more` is how many numbers a row has beside observation, action and reward.
+        """
+        rows = min(self.train.replay_capacity, self.train.steps + self.train.num_envs)
+        each = 4 * (obs_dim + action_dim + 1 + more) + 1  # as memory.py stores them: float32, and a byte of flags
+        free = runtime.free_memory()
+        if free is not None and rows * each > free:
+            raise ConfigError(
+                f"replay_capacity = {self.train.replay_capacity} is too much: {rows:,} rows of {each:,} bytes are "
+                f"{rows * each / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of memory are free; allowed here: <= {free // each}."
             )
 
     def check_budget(self) -> None:

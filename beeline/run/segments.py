@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline import files
-from beeline.errors import CheckpointError
+from beeline.errors import CheckpointError, UnreadableError
 from beeline.memory import Replay
 
 SEGMENT_BYTES = 64 << 20  # a longer stretch of rows becomes several segments, which bounds the memory of a save
@@ -158,9 +158,11 @@ def open_observations(replay: Replay) -> NDArray[np.float32]:
 def read_verified(path: Path, sha256: str, size: int) -> bytes:
     """Read a file and check that it is what was written."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
+        data = files.read_regular(path, max(size, files.READ_LIMIT))
+    except FileNotFoundError as error:
         raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
+    except UnreadableError as error:
+        raise CheckpointError(str(error)) from error
     if len(data) != size:
         raise CheckpointError(f"{path.name} has {len(data)} bytes instead of {size}")
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -18,6 +18,7 @@ from beeline.bench import matrix as bench
 from beeline.bench import plan as bench_plan
 from beeline.bench import watch as bench_watch
 from beeline.bench.plan import BenchRun
+from beeline.envs import trust
 from beeline.errors import ConfigError, RunFolderError, UnknownNameError
 from beeline.studies import output
 
@@ -246,6 +247,7 @@ def run(
 
     `only_draw` trains nothing and draws what is there, of the chosen `algos` alone if any are given.
     """
+    trust.allow(task)
     code = 0
     if only_draw:
         if any(given is not None for given in (task, steps, seeds, workers, options)):

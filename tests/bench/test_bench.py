@@ -8,21 +8,26 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matrices import TASKS, lines_in, uninterrupted, words, workers_of
-from whole_runs import Process, Zygote, same_run
+from whole_runs import Process, Zygote, no_longer_than, same_run
 
 from beeline.bench import execute as bench_execute
+from beeline.bench import matrix as bench
 from beeline.bench import plan as bench_plan
 from beeline.bench import watch as bench_watch
+from beeline.bench import worker as bench_worker
 from beeline.bench.plan import BenchRun
 from beeline.bench.watch import View
 from beeline.bench.worker import failure_path, log_path
 from beeline.errors import BeelineError, ConfigError, RunFolderError
+from beeline.run.metrics import parse
 
 HERE = Path(__file__).parents[1]
 
@@ -169,6 +174,47 @@ def test_a_damaged_plan_is_said(tmp_path: Path) -> None:
         bench_plan.recorded(tmp_path)
 
 
+ENTRY = {"variant": "bac", "algo": "bac", "task": "gym/A-v1", "seed": 0, "steps": 2000, "preset": "light", "options": {}}
+BAD_PLANS = [
+    (json.dumps({"format": 1, "runs": [ENTRY | change]}), message)
+    for change, message in (
+        ({"variant": "../../.."}, "variant '../../..': a name is made of"),
+        ({"variant": "/abs"}, "variant '/abs': a name is made of"),
+        ({"task": ".."}, "task '..' would leave the folder of the matrix"),
+        ({"task": ""}, "task = '' is not a name"),
+        ({"task": 5}, "task = 5 is not a name"),
+        ({"options": ["lam", 0.5]}, "options = .* are not names with values"),
+        ({"options": {"threads": "x"}}, "threads = 'x' is not a whole number"),
+        ({"options": {"threads": 10**6}}, "threads = 1000000 is out of range"),
+        ({"seed": "0/../.."}, "seed = '0/../..' is not a whole number"),
+        ({"seed": -1}, "seed = -1 is out of range"),
+        ({"steps": float("nan")}, "steps = nan is not a whole number"),
+    )
+] + [
+    ("[" * 100_000, "nested too deeply"),
+    ("[]", "holds no JSON object"),
+    ('{"format": 1}', "it has no 'runs'"),
+    ('{"format": 1, "runs": 5}', "cannot be read"),
+    ('{"format": 1, "runs": [5]}', "cannot be read"),
+    (json.dumps({"format": 1, "runs": [ENTRY, ENTRY]}), "two of its runs have one folder"),
+    ('{"format": [1]}', r"has format \[1\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_PLANS)
+def test_a_crafted_plan_is_refused_by_what_is_wrong_and_leads_nowhere_else(text: str, message: str, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "matrix"
+    out.mkdir(parents=True)
+    (out / "matrix.json").write_text(text)
+    with pytest.raises(RunFolderError, match=message):
+        bench_plan.recorded(out)
+
+
+def test_no_task_of_a_command_leaves_the_folder_of_the_matrix() -> None:
+    with pytest.raises(ConfigError, match=r"task '\.\.' would leave"):
+        bench_plan.expand(request(tasks=".."))
+
+
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 RUN = BenchRun("bac", "bac", "gym/A-v1", 0, 1_000, "light", {"threads": 1})
@@ -179,10 +225,12 @@ def view(state: str, step: int = 0, rate: float | None = None, **run: Any) -> Vi
 
 
 def test_rate_is_steps_over_seconds() -> None:
-    rows = [{"step": 0.0}, {"step": 100.0, "time/steps_per_second": 100.0}, {"step": 400.0, "time/steps_per_second": 50.0}]
-    assert bench_watch.rate(rows) == pytest.approx(400 / (1 + 6))
-    assert bench_watch.rate([*rows, {"step": 400.0, "time/steps_per_second": 0.0}]) == pytest.approx(400 / 7)
-    assert bench_watch.rate(rows[:1]) is None
+    table = b"step,time/steps_per_second\n0,\n100,100.0\n400,50.0\n"
+    assert bench_watch.rate(parse(table)) == pytest.approx(400 / (1 + 6))
+    assert bench_watch.rate(parse(table + b"400,0.0\n")) == pytest.approx(400 / 7)
+    assert bench_watch.rate(parse(table + b"500,inf\n600,nan\n")) == pytest.approx(400 / 7)
+    assert bench_watch.rate(parse(b"step,time/steps_per_second\n0,\n")) is None
+    assert bench_watch.rate(parse(b"step\n0\n5\n")) is None
 
 
 def test_eta_takes_the_rates_of_like_runs_and_at_least_the_longest_run() -> None:
@@ -212,6 +260,104 @@ def test_look_tells_states_from_the_folder(tmp_path: Path) -> None:
     assert bench_watch.look(tmp_path, longer).state == "stopped"
 
 
+DAMAGE = [
+    ("metrics.csv", "step,eval/return\ninf,1.0\n", "line 2 has no number of steps"),
+    ("metrics.csv", "step,eval/return\n1,1.0\nnan,1.0\n", "line 3 has no number of steps"),
+    ("metrics.csv", "stap,eval/return\n1,1.0\n", "no column 'step'"),
+    ("metrics.csv", "step,eval/return\n1,1.0,\n", "line 2 has 3 cells where the header has 2"),
+    ("metrics.csv", f"step,eval/return\n{'1' * 200_000},1.0\n", "line 2 has no number under 'step'"),
+    ("status.json", '{"state": "finished", "step": "600"}', "step is '600', no number of steps"),
+    ("status.json", '{"state": "finished", "step": 1e999}', "step is inf, no number of steps"),
+    ("status.json", "[" * 100_000, "nested too deeply"),
+    ("status.json", '{"state": ["finished"], "step": 5}', "state is a list, none of running"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), DAMAGE)
+def test_a_damaged_folder_is_a_warning_of_its_own_run(name: str, text: str, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / RUN.folder
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / name).write_text(text)
+    found = bench_watch.look(tmp_path, RUN)
+    assert found.state == "stopped" and message in found.warning and name in found.warning
+    assert "\n" not in found.remark
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.csv", "status.json", "../seed0.failed.json"])
+def test_a_pipe_in_place_of_a_file_does_not_make_the_matrix_wait(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / RUN.folder
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / name)
+    with no_longer_than(20):
+        found = bench_watch.look(tmp_path, RUN)
+        bench.write_results(tmp_path, [RUN])
+    assert found.state == {"config.json": "stopped", "../seed0.failed.json": "failed"}.get(name, "waiting")
+    assert name == "config.json" or "not a regular file" in found.warning
+
+
+def test_a_rate_from_a_damaged_table_does_not_break_the_clock() -> None:
+    slow = view("running", 0, 1e-300)
+    assert "ETA –" in bench_watch.whole([slow], bench_watch.eta([slow], 1))
+
+
+def test_a_run_whose_log_cannot_be_written_fails_alone(tmp_path: Path) -> None:
+    runs = [dataclasses.replace(RUN, seed=seed) for seed in (0, 1)]
+    log_path(tmp_path / runs[0].folder).parent.mkdir(parents=True)
+    os.mkfifo(log_path(tmp_path / runs[0].folder))
+    taken = []
+
+    class Executor(bench_execute.LocalProcesses):
+        def submit(self, run: BenchRun) -> None:
+            with bench_worker.open_log(self.out / run.folder):
+                taken.append(run.seed)
+
+    crew = bench.Crew(tmp_path, runs, Executor(tmp_path, ["0", "1"], 0), False)
+    with no_longer_than(20):
+        crew.work()
+    assert taken == [1]
+    assert crew.views[runs[0].folder].state == "failed"
+    assert f"cannot write {log_path(tmp_path / runs[0].folder)}" in crew.views[runs[0].folder].reason
+
+
+def test_the_lock_of_a_matrix_follows_no_link_and_empties_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("years of work")
+    (tmp_path / "matrix").mkdir()
+    (tmp_path / "matrix" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(RunFolderError, match="link"):
+        bench._lock(tmp_path / "matrix")
+    with pytest.raises(RunFolderError, match="link"):
+        bench_worker._last_writer_is_gone(tmp_path / "matrix", 0)
+    (tmp_path / "cores").mkdir()
+    for core in ["choosing", *map(str, os.sched_getaffinity(0))]:
+        (tmp_path / "cores" / core).symlink_to(tmp_path / "precious")
+    with pytest.raises(RunFolderError, match="link"):
+        bench_worker.free_cores(1, tmp_path / "cores")
+    assert (tmp_path / "precious").read_text() == "years of work"
+
+
+def test_a_folder_that_another_user_made_gives_no_cores(tmp_path: Path) -> None:
+    (tmp_path / "cores").symlink_to(tmp_path)
+    assert bench_worker.free_cores(1, tmp_path / "cores") == set()
+    assert not (tmp_path / "choosing").exists()
+
+
+def test_a_worker_takes_its_cores_before_numpy_counts_them() -> None:
+    code = "import sys, beeline.bench.worker; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_lines_say_damage_once_and_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = bench_watch.Lines()
+    damaged = dataclasses.replace(view("running", 100), warning="metrics.csv is [bold]damaged[/]\x1b[31m.")
+    for views in ([view("running", 100)], [damaged], [damaged]):
+        lines.show(views, 5.0)
+    assert capsys.readouterr().out.splitlines() == [
+        "gym-A-v1/bac/seed0: running at step 100",
+        "gym-A-v1/bac/seed0: running at step 100: metrics.csv is [bold]damaged[/]\ufffd[31m.",
+    ]
+
+
 def test_lines_say_what_changed_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = bench_watch.Lines()
     running = dataclasses.replace(view("running", 100), score=3.0)
@@ -227,13 +373,13 @@ def test_the_table_fits_the_screen_and_shows_first_what_runs_or_failed() -> None
     from rich.console import Console
 
     views = [view("finished" if n < 30 else "running" if n == 30 else "waiting", 100, 7.0, seed=n) for n in range(40)]
-    views[35] = dataclasses.replace(view("failed", seed=35), reason="too [hot]\nTraceback")
+    views[35] = dataclasses.replace(view("failed", seed=35, task="my[/x]:A-v1"), reason="too [hot] in [/x]\nTraceback")
     console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(bench_watch.table(views, 65.0, 6))
     text = console.export_text()
     assert len(text.splitlines()) == 7  # header, five runs, the whole
     assert [line.split()[3] for line in text.splitlines()[1:4]] == ["running", "failed", "finished"]
-    assert "too [hot]" in text and "Traceback" not in text
+    assert "too [hot] in [/x]" in text and "my[/x]:A-v1" in text and "Traceback" not in text
     assert "40 runs: 1 running, 1 failed, 30 finished, 8 waiting" in text and "ETA 0:01:05" in text
     assert "not shown: 27 finished, 8 waiting" in text
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from beeline import files
 from beeline.bench import claim as bench_claim
 from beeline.bench import worker as bench_worker
 
@@ -96,12 +97,12 @@ def test_cores_are_given_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         handle.close()
 
 
-def test_a_locked_run_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_worker, "_held", [])
+def test_a_locked_run_is_waited_for(tmp_path: Path) -> None:
     assert bench_worker._last_writer_is_gone(tmp_path / "no folder yet", 0)
-    assert bench_worker._last_writer_is_gone(tmp_path, 0) and bench_worker._held == []
-    assert bench_worker._locked(tmp_path / ".lock")
+    assert bench_worker._last_writer_is_gone(tmp_path, 0)
+    lock = files.take_lock(tmp_path / ".lock")
+    assert lock is not None
     begun = time.monotonic()
     assert not bench_worker._last_writer_is_gone(tmp_path, 0.3)
     assert time.monotonic() - begun >= 0.3
-    bench_worker._held.pop().close()
+    lock.close()

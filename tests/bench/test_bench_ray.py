@@ -197,7 +197,7 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == [bench_claim.claim_path(tmp_path / "node")]
     for folder, token in ((tmp_path / "elsewhere", "ours"), (tmp_path, "of another machine's folder of this name")):
         assert f"does not see the folder {folder} that the command sees" in bench_ray.probe(str(folder), token, 0)
-    assert list(bench_ray.execute("node", str(tmp_path / "elsewhere"), "a/b/seed0", 1, "t", {}, "/")) == [
+    assert list(bench_ray.execute("node", str(tmp_path / "elsewhere"), "a/b/seed0", 1, "", "t", {}, "/")) == [
         ("unseen", socket.gethostname())
     ]
 

@@ -69,6 +69,25 @@ def test_every_option_is_in_the_help(algo: str, capsys: pytest.CaptureFixture[st
     assert "[light 1000, paper " in text
 
 
+def test_film_shows_runs_as_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from PIL import Image
+
+    from beeline.envs import rendering
+
+    folder, out = tmp_path / "run", tmp_path / "strip.png"
+    run(capsys, "train", "bac", "gym/Swimmer-v5?limit=20", "--out", folder, "--quiet", *flags(small()))
+    assert "frames = 1 is out of range" in run(capsys, "film", folder, "--frames", 1, code=2)[1]
+    assert "1 labels for 2 runs" in run(capsys, "film", folder, folder, "--label", "a", code=2)[1]
+    assert "must end in .png" in run(capsys, "film", folder, "-o", "strip.jpg", code=2)[1]
+    assert "there is no run folder" in run(capsys, "film", tmp_path / "nowhere", "-o", out, code=2)[1]
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    words = ["--frames", 4, "-o", out, "--label", "latest", "--label", "best"]
+    assert str(out) in run(capsys, "film", folder, folder / "policy-best.npz", *words)[0]
+    assert Image.open(out).size == (4 * 200, 2 * 250)
+    assert "does not fit" in run(capsys, "film", folder, "--env", "gym/Hopper-v5", "-o", out, code=2)[1]
+
+
 def test_train_resume_and_evaluate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = small("bac")
     out, err = run(capsys, "train", *flags(options), "--lambda", "0.25", "bac", WALK, "--out", tmp_path / "run")
@@ -159,3 +178,42 @@ def test_a_live_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: 
     out, _ = run(capsys, "train", "bac", WALK, *flags(small("bac")), "--out", tmp_path / "run")
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out)
     assert re.search(r"bac toys:Walk-v0 .*120/120 .*steps/s .*ETA .*return .*Q .*λ 0\.50 .*α", plain)
+
+
+@pytest.mark.parametrize("text", ["see [/x] there", "[bold]loud[/bold]", "a[link=http://x]b"])
+def test_brackets_of_the_users_world_are_printed_as_they_are(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from beeline import diagnostics, envs
+    from beeline.envs.check import Finding
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(envs, "check", lambda env: [Finding("error", text)])
+    assert f"error   {text}\n" in run(capsys, "check-env", "gym/A-v1", code=1)[0]
+    nothing: dict[str, Any] = {"fitted_delta": {}, "sign_changes": {}}
+    result = {"algo": text, "env": text, "seed": 0, "step": 5, "latest": {f"diag/{text}": 1.0}, **nothing}
+    monkeypatch.setattr(diagnostics, "diagnose_run", lambda path, **options: result)
+    out = " ".join(run(capsys, "diagnose", tmp_path)[0].split())
+    assert f"{text} on {text}, seed 0, step 5" in out and f"{text} 1.000" in out
+
+
+def test_the_bar_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from beeline.display import BarDisplay
+
+    monkeypatch.setenv("COLUMNS", "200")
+    trainer: Any = SimpleNamespace(progress=SimpleNamespace(step=0), folder=Path("runs/[/x]"))
+    plan: Any = SimpleNamespace(algo="bac", env="my[/x]:A-v1", train=SimpleNamespace(steps=10))
+    bar = BarDisplay(trainer, plan)
+    bar.show({"step": 5, "eval/return": 1.0})
+    bar.close()
+    out = capsys.readouterr().out
+    assert "bac my[/x]:A-v1" in out and "run folder: runs/[/x]\n" in out
+
+
+def test_a_name_that_the_terminal_cannot_write_is_no_error(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = "from beeline.cli import main; import os; main(['runs', os.fsdecode(b'" + str(tmp_path) + "/caf\\xe9')])"
+    Path(str(tmp_path) + "/caf\udce9").mkdir()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONUTF8": "1"})
+    assert done.stdout.endswith("caf? meets these conditions.\n")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from beeline import agents, rng, tabular
-from beeline.agents.base import Batches, Spaces
+from beeline.agents.base import Spaces
 from beeline.diagnostics import delta
-from beeline.diagnostics.probe import Probe
-from beeline.memory import Replay
+from beeline.memory import Clock, Data, Replay
 
 # Three states, two actions; (1, 0) is random, (2, 1) ends. Δ of the policy below is 1.97, of the optimal one 0.
 TRANSITION = np.zeros((3, 2, 3))
@@ -96,11 +95,11 @@ def test_lambda_is_the_one_that_the_update_uses() -> None:
         if number == 20:
             replay.start(0, obs)
     state = agent.init(0)
-    state = agent.observe(state, generator.normal(size=(9, 2)).astype(np.float32))
-    state, _ = agent.update(state, Batches(replay.sample(0, 0, 1, 16), 0))
+    state = agent.notice(state, {}, (), generator.normal(size=(9, 2)).astype(np.float32), Clock(0))
+    state, _ = agent.update(state, Data(replay.sample(0, 0, 1, 16), 0))
     batch = replay.sample(0, 1, 1, 16)
     key = rng.fold(jax.random.wrap_key_data(state.key), "explore", state.updates)
-    lam = np.asarray(jax.jit(Probe(agent).lambdas)(state, jax.tree.map(lambda x: x[0], batch), key))
+    lam = np.asarray(jax.jit(agent.lam)(state, jax.tree.map(lambda x: x[0], batch), key))
     assert lam.shape == (16,) and 0.0 <= lam.min() < lam.max() <= 1.0
-    _, metrics = agent.update(state, Batches(batch, 1))
+    _, metrics = agent.update(state, Data(batch, 1))
     assert float(np.mean(lam)) == pytest.approx(float(metrics["lambda"]), abs=1e-6)

@@ -17,8 +17,8 @@ from beeline import agents, trees
 from beeline.agents.base import Spaces
 from beeline.cli import main
 from beeline.diagnostics import delta, diagnose_run, draw_q_bands, monitor, plots
-from beeline.run.diagnose import crossings, relative
 from beeline.errors import ConfigError, EnvError, RunFolderError
+from beeline.run.diagnose import crossings, relative
 
 WALK = "toys:Walk-v0"
 OPTIONS = small("bac", blend="ada", diagnose=30)  # 60 and 120 are rows of the log as well, 30 and 90 are not

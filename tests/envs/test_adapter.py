@@ -9,7 +9,7 @@ from beeline import envs
 from beeline.envs.adapter import Adapter
 from beeline.envs.ids import Options
 from beeline.envs.spec import Built
-from beeline.errors import ConfigError, EnvError, NonFiniteError
+from beeline.errors import ConfigError, EnvError
 
 
 class Counter(gymnasium.Env):
@@ -200,18 +200,6 @@ def test_bad_action_spaces(space, words):
 def test_bad_observation_spaces(space, words):
     with pytest.raises(EnvError, match=f"Counter.*{words}"):
         envs.make(Counter(obs_space=space))
-
-
-def test_check_finite():
-    fine = np.array([1.0, -3e38, 3e38, 3e38], np.float32)  # the sum overflows, yet every number is finite
-    envs.check_finite("x", 0, 1, fine, -1.0)
-    with pytest.raises(NonFiniteError, match=r"'gym/X', lane 2, step 70: the reward is nan"):
-        envs.check_finite("gym/X", 2, 70, fine, float("nan"))
-    for bad in (np.nan, np.inf, -np.inf):
-        with pytest.raises(NonFiniteError, match=r"observation\[1\]"):
-            envs.check_finite("x", 0, 1, np.array([0.0, bad, 1.0], np.float32), 0.0)
-    with pytest.raises(NonFiniteError, match="2 of 3"):
-        envs.check_finite("x", 0, 1, np.array([np.inf, 0.0, -np.inf], np.float32), 0.0)
 
 
 def test_hardware_declares_that_it_must_not_be_replayed():

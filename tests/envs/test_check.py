@@ -92,7 +92,7 @@ class RewardArray(Base):
         (Fixed, "warning", "the start is fixed"),
         (WrongType, "warning", "dtype is float64, declared is float32"),
         (Outside, "warning", "bounds"),
-        (Endless, "warning", "no time limit is declared"),
+        (Endless, "warning", "declares no time limit: its episodes are cut after 1,000 decisions"),
         (RewardArray, "warning", "reward as ndarray"),
     ],
 )

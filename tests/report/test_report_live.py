@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import shutil
 import threading
 
 import pytest
@@ -62,10 +64,12 @@ def test_it_follows_the_runs(served):
 @pytest.mark.parametrize("path", [
     "/video/../videos/secret.mp4", "/video/%2e%2e/videos/secret.mp4", "/video/..%2fvideos%2fsecret.mp4",
     "/video//etc/passwd", "/video/one/config.json", "/video/one/videos/../config.json", "/one/config.json", "/etc/passwd",
-    "/video/", "/video/one/videos/none.mp4",
+    "/video/", "/video/one/videos/none.mp4", "/video/%00", "/video/one/videos/a%00.mp4", "/video/" + "x" * 5000 + ".mp4",
+    "/video/one/videos/%ff.mp4", "/video/one/videos", "/video/one/videos/loop.mp4",
 ])
 def test_paths_outside_are_refused(served, path):
-    _, port = served
+    root, port = served
+    (root / "one" / "videos" / "loop.mp4").symlink_to("loop.mp4")
     status, body = get(port, path)
     assert status == 404
     assert b"secret" not in body
@@ -76,6 +80,32 @@ def test_absolute_path_and_link_are_refused(served, tmp_path):
     assert get(port, f"/video/{tmp_path}/videos/secret.mp4")[0] == 404
     (root / "one" / "videos" / "link.mp4").symlink_to(tmp_path / "videos" / "secret.mp4")
     assert get(port, "/video/one/videos/link.mp4")[0] == 404
+
+
+def test_a_pipe_among_the_videos_is_refused_at_once(served):
+    root, port = served
+    os.mkfifo(root / "one" / "videos" / "pipe.mp4")
+    assert get(port, "/video/one/videos/pipe.mp4")[0] == 404
+
+
+def test_a_damaged_run_is_a_warning_of_the_page_until_it_is_mended(served):
+    root, port = served
+    sound = (root / "one" / "status.json").read_text()
+    (root / "one" / "status.json").write_text('{"state": "running", "step": "600"}')
+    data = json.loads(get(port, "/data.json")[1])
+    assert data["summary"]["runs"] == 1
+    assert data["warnings"][0] == "one: status.json is damaged (step is '600', no number of steps)."
+    assert json.loads(get(port, "/data.json")[1])["warnings"] == data["warnings"]  # also where nothing is read anew
+    assert get(port, "/")[0] == 200
+    (root / "one" / "status.json").write_text(sound)
+    assert not any("damaged" in text for text in json.loads(get(port, "/data.json")[1])["warnings"])
+
+
+def test_a_root_that_is_gone_is_an_answer(served):
+    root, port = served
+    shutil.rmtree(root)
+    status, body = get(port, "/data.json")
+    assert (status, body) == (500, f"{root} does not exist.".encode())
 
 
 def test_foreign_host_names_are_refused(served):

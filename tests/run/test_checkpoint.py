@@ -59,7 +59,7 @@ def state(step: int, note: str = "") -> tuple[dict[str, np.ndarray], dict[str, A
 
 def save(store: CheckpointStore, step: int, replay: Replay, note: str = "") -> Path:
     arrays, meta = state(step, note)
-    return store.save(step, arrays, meta, replay)
+    return store.save(step, arrays, meta, {"replay": replay})
 
 
 def same_ring(left: Replay, right: Replay, updates: int = 3) -> None:
@@ -438,7 +438,7 @@ def test_a_save_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for t in range(15_000):
         replay.add(0, np.zeros(5), 0.0, np.full(50, t), False, False)
     store = CheckpointStore(tmp_path)
-    store.save(1, {}, {}, replay)
+    store.save(1, {}, {}, {"replay": replay})
     whole = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert whole > 15_000 * 56 * 4
     written: list[int] = []
@@ -453,13 +453,13 @@ def test_a_save_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for t in range(20):
             replay.add(0, np.zeros(5), 0.0, np.full(50, t), False, False)
         written.clear()
-        store.save(step, {}, {}, replay)
+        store.save(step, {}, {}, {"replay": replay})
         assert 20 * 56 * 4 < sum(written) < 20 * 56 * 4 + 8_000 < whole / 100
     # A fresh process knows from the manifest what is on disk.
     fresh = CheckpointStore(tmp_path)
     resumed = fresh.load(unreported).restore_replay()
     written.clear()
-    fresh.save(4, {}, {}, resumed)
+    fresh.save(4, {}, {}, {"replay": resumed})
     assert sum(written) < 8_000
 
 

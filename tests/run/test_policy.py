@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from toys import Goal, Walk
 from whole_runs import small
 
 import beeline
+from beeline import trees
 from beeline.errors import CheckpointError
 from beeline.run.policy import flatten, load_policy, save_arrays
 
@@ -130,10 +132,10 @@ def test_other_files_are_refused(model: Any, tmp_path: Path) -> None:
             load_policy(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
-    meta = model.trainer.policy_meta(0)
-    arrays = model.trainer.agent.policy(model.trainer.state)
+    meta = model.policy.meta
+    arrays = trees.to_arrays(model.trainer.agent.policy(model.trainer.state))
     for change, message in (
-        ({"format": 9}, "format 1"), ({"algo": "ppo"}, "unknown algorithm"),
+        ({"format": 9}, "format 1"), ({"algo": "none"}, "unknown algorithm"),
         ({"spaces": {}}, "not complete"), ({"agent": 3}, "not complete"),
         ({"spaces": meta["spaces"] | {"obs_dim": 5}}, "made for other networks or another environment"),
     ):  # fmt: skip
@@ -148,6 +150,117 @@ def test_other_files_are_refused(model: Any, tmp_path: Path) -> None:
     path.write_bytes(buffer.getvalue())
     with pytest.raises(CheckpointError, match="not a policy file of format 1"):
         load_policy(path)
+
+
+SPACES: dict[str, Any] = {"obs_dim": 2, "action_low": [-2.0, 0.0], "action_high": [3.0, 1.0]}
+WIDE = np.zeros((10**6, 0), np.float32)  # an array of a million rows that takes no byte
+
+CRAFTED: list[tuple[str, dict[str, Any], dict[str, np.ndarray], str]] = [
+    # 2·200,000 + 2·200,000 + 200,000² + 200,000·2, and a number for each transition of the batch
+    ("298 GB", {"agent": {"hidden": [200_000] * 2}}, {}, r"networks of 40,001,200,256 numbers or more, but its arrays have 132"),
+    ("wide observations", {"spaces": SPACES | {"obs_dim": 10**9}}, {}, r"numbers or more, but"),
+    ("hollow array", {"agent": {"hidden": [10**6, 10**6]}}, {"wide": WIDE}, r"numbers or more, but"),
+    ("wide critics", {"spaces": {"obs_dim": 1, "action_low": [0] * 9_000, "action_high": [1] * 9_000},
+                      "agent": {"hidden": [9_000, 1]}}, {}, r"numbers or more, but"),
+    ("long batch", {"agent": {"hidden": [8, 8], "batch_size": 10**12}}, {}, r"numbers or more, but"),
+    ("deep", {"agent": {"hidden": [1] * 20_000}}, {}, r"a network of 20000 hidden layers, but has 6 arrays"),
+    ("beyond any number", {"agent": {"hidden": [10**400]}}, {}, r"impossible numbers"),
+    ("impossible ratio", {"agent": {"hidden": [8, 8], "critic_updates_per_step": 10**400}}, {}, r"impossible numbers"),
+    ("no layers", {"agent": {"hidden": []}}, {}, r"hidden = \(\) is out of range"),
+    ("no width", {"agent": {"hidden": [8, 0]}}, {}, r"out of range"),
+    ("negative observations", {"spaces": SPACES | {"obs_dim": -3}}, {}, r"obs_dim = -3 is not a number of observations"),
+    ("no observations", {"spaces": SPACES | {"obs_dim": 0}}, {}, r"obs_dim = 0 is"),
+    ("half an observation", {"spaces": SPACES | {"obs_dim": 2.0}}, {}, r"obs_dim = 2.0 is"),
+    ("bounds of two lengths", {"spaces": SPACES | {"action_low": [0.0]}}, {}, r"do not fit together: 1 lower and 2 upper"),
+    ("bounds the wrong way", {"spaces": SPACES | {"action_low": [9.0, 0.0]}}, {}, r"do not fit together"),
+    ("no bounds", {"spaces": SPACES | {"action_low": [], "action_high": []}}, {}, r"do not fit together"),
+    ("infinite bounds", {"spaces": SPACES | {"action_low": [-np.inf, 0.0]}}, {}, r"not all finite numbers"),
+    ("NaN bounds", {"spaces": SPACES | {"action_high": [np.nan, 1.0]}}, {}, r"not all finite numbers"),
+    ("bounds of text", {"spaces": SPACES | {"action_high": "12"}}, {}, r"not all finite numbers"),
+    ("one bound", {"spaces": SPACES | {"action_high": 3}}, {}, r"not complete"),
+    ("spaces of text", {"spaces": "obs_dim"}, {}, r"not complete"),
+    ("algorithm of numbers", {"algo": 3}, {}, r"must name the algorithm"),
+    ("no environment", {"env": None}, {}, r"must name .* the environment"),
+    ("step out of the folder", {"step": "../../../x"}, {}, r"its step '../../../x' is not a count"),
+    ("negative step", {"step": -1}, {}, r"its step -1 is not a count"),
+    ("repeat for ever", {"repeat": 10**9}, {}, r"repeat = 1000000000 is out of range"),
+    ("repeat of text", {"repeat": "x"}, {}, r"repeat = 'x' is not"),
+    ("one array more", {}, {"more": np.zeros(3)}, r"its array 'more' is none of the policy that it describes"),
+    ("long description", {"note": "x" * 2**20}, {}, r"its description has 1,0\d\d,\d+ bytes where 1,048,576 are allowed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "more", "message"), [case[1:] for case in CRAFTED], ids=[case[0] for case in CRAFTED])
+def test_a_description_that_its_arrays_do_not_bear_out_builds_nothing(
+    change: dict[str, Any], more: dict[str, np.ndarray], message: str, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = model.trainer.agent.policy(model.trainer.state)
+    assert sum(array.size for array in arrays.values()) == 132 == 2 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4
+    path = save_arrays(tmp_path / "p.npz", arrays | more, model.trainer.policy_meta(0) | change)
+    if change:
+        monkeypatch.setattr(type(model.trainer.agent), "init", lambda *args: pytest.fail("networks were made"))
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_policy(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_and_statistics_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
+    model = beeline.TD3(Walk, **small("td3", normalize_obs=True)).learn(30)
+    arrays = model.trainer.agent.policy(model.trainer.state)
+    assert len([name for name in arrays if "normaliser" in name]) == 3
+    for name, array in arrays.items():
+        bad = array.copy()
+        bad.reshape(-1)[-1] = value
+        path = save_arrays(tmp_path / "p.npz", arrays | {name: bad}, model.trainer.policy_meta(0))
+        with pytest.raises(CheckpointError) as caught:
+            load_policy(path)
+        assert repr(name) in str(caught.value) and "NaN or infinity" in str(caught.value)
+        with pytest.raises(CheckpointError, match="NaN or infinity"):
+            beeline.TD3(Walk, init_from=path, **small("td3", normalize_obs=True))
+
+
+def test_an_action_that_is_not_finite_is_the_policys_fault(model: Any, tmp_path: Path) -> None:
+    """Finite weights can still overflow; evaluation would blame the reward function of the environment."""
+    arrays = model.trainer.agent.policy(model.trainer.state)
+    for array in arrays.values():
+        if array.ndim == 2:
+            array[0::2], array[1::2] = 3e38, -3e38
+    path = save_arrays(tmp_path / "p.npz", arrays, model.trainer.policy_meta(0))
+    policy = load_policy(path)
+    with pytest.raises(CheckpointError, match="the policy's action is not finite"):
+        policy.predict(np.array([1e30, -1e30]))
+    with pytest.raises(CheckpointError, match="the policy's action is not finite"):
+        policy.act(np.array([1e30, -1e30], np.float32))
+
+
+def test_nested_descriptions_pipes_and_loops_are_refused(model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "p.npz"
+    for text in ("[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, '{"format": 1, "agent": ' + "[" * 500_000):
+        np.savez(path, **{"meta.json": np.frombuffer(text.encode(), np.uint8)})
+        with pytest.raises(CheckpointError, match="not an intact policy file"):
+            load_policy(path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "nothing").symlink_to(tmp_path / "missing")
+    for name in ("pipe", "loop"):
+        with pytest.raises(CheckpointError, match=f"{name} is not an intact policy file"):
+            load_policy(tmp_path / name)
+        with pytest.raises(CheckpointError, match=f"{name} is not an intact policy file"):
+            beeline.SAC(Walk, init_from=tmp_path / name, **small("sac"))
+    with pytest.raises(CheckpointError, match="there is no policy file"):
+        load_policy(tmp_path / "nothing")
+
+
+def test_a_link_is_followed_where_the_user_names_it_and_not_out_of_a_run(tmp_path: Path) -> None:
+    run = beeline.train("sac", Walk, out=tmp_path / "run", **small("sac"))
+    outside = (run.path / "policy.npz").rename(tmp_path / "outside.npz")
+    (run.path / "policy.npz").symlink_to(outside)
+    (tmp_path / "named.npz").symlink_to(outside)
+    assert load_policy(tmp_path / "named.npz").meta["step"] == 120
+    with pytest.raises(CheckpointError, match="a link that leads out of its folder"):
+        run.policy()
+    assert run.policy(best=True).meta["algo"] == "sac"
 
 
 def test_a_policy_file_knows_its_action_repeat(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib.util
 import json
 import math
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from whole_runs import small
 
 import beeline
 from beeline import files
-from beeline.errors import CheckpointError
-from beeline.run.record import MetricsTable, Recorder, draw_curve, read_metrics
+from beeline.errors import RunFolderError, UnreadableError
+from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
+from beeline.run.sinks import TensorBoard, draw_curve
 
 WALK = "toys:Walk-v0"
 
@@ -31,27 +34,103 @@ def test_numbers_survive_the_table(tmp_path: Path) -> None:
     assert "1000000000000," in table.path.read_text()
 
 
-def test_the_table_is_cut_to_a_length_it_had(tmp_path: Path) -> None:
+def test_a_checkpoint_vouches_for_the_rows_it_has_seen(tmp_path: Path) -> None:
     table = MetricsTable(tmp_path / "m.csv", ["step", "a"])
     table.append({"step": 1, "a": 0.5})
-    size = table.sync()
-    assert size == table.path.stat().st_size
+    vouched = {"table": table.sync()}
+    assert vouched["table"] == {"bytes": 13, "sha256": hashlib.sha256(b"step,a\n1,0.5\n").hexdigest()}
     table.append({"step": 2, "a": 0.5})
     with table.path.open("ab") as file:
         file.write(b"3,0.")  # the process died here
     assert [row["step"] for row in read_metrics(table.path)] == [1, 2]
-    assert [row["step"] for row in read_metrics(table.path, size)] == [1]
-    table.cut(size)
-    assert table.path.stat().st_size == size
-    with pytest.raises(CheckpointError, match="rows were lost"):
-        table.cut(size + 1)
+    assert table.recover(vouched) == b"step,a\n1,0.5\n"
+    assert parse_metrics(table.recover(vouched)) == [{"step": 1, "a": 0.5}]
 
 
 def test_a_table_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
-    MetricsTable(tmp_path / "m.csv", ["step", "a"])
+    MetricsTable(tmp_path / "m.csv", ["step", "a"]).append({"step": 0, "a": 1.0})
     table = MetricsTable(tmp_path / "m.csv", ["step", "new", "a"])
+    table.begin(table.path.read_bytes())
     table.append({"step": 1, "new": 7, "a": 2.0})
-    assert read_metrics(table.path) == [{"step": 1, "a": 2.0}]
+    assert read_metrics(table.path) == [{"step": 0, "a": 1.0}, {"step": 1, "a": 2.0}]
+
+
+ROWS = b"step,a\n1,0.5\n2,1.5\n"
+
+
+def damage_table(path: Path, how: str) -> None:
+    """What a user, an editor or a disk may do to a table."""
+    text = path.read_bytes()
+    if how == "deleted":
+        path.unlink()
+    elif how == "fifo":
+        path.unlink()
+        os.mkfifo(path)
+    elif how == "link":
+        path.rename(path.with_name("elsewhere"))
+        path.symlink_to(path.with_name("elsewhere"))
+    else:
+        changed = {
+            "high bit": text[:3] + bytes([text[3] | 128]) + text[4:], "header": text.replace(b"a", b"b", 1),
+            "digit": text.replace(b"0.5", b"0.7"), "point": text.replace(b"0.5", b"0.."), "comma": text.replace(b"1,", b"1,,"),
+            "lost byte": text[:9] + text[10:], "CRLF": text.replace(b"\n", b"\r\n"), "cut": text[:10], "empty": b"",
+        }  # fmt: skip
+        path.write_bytes(changed[how])
+
+
+DAMAGES = ["deleted", "fifo", "link", "high bit", "header", "digit", "point", "comma", "lost byte", "CRLF", "cut", "empty"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("synced", [True, False], ids=["synced", "not synced"])
+def test_a_table_that_is_damaged_while_it_is_written_is_as_it_was_in_the_end(how: str, synced: bool, tmp_path: Path) -> None:
+    table = MetricsTable(tmp_path / "m.csv", ["step", "a"])
+    table.append({"step": 1, "a": 0.5})
+    if synced:
+        table.sync()
+    damage_table(table.path, how)
+    table.append({"step": 2, "a": 1.5})
+    table.verify()
+    assert table.path.read_bytes() == ROWS and not table.path.is_symlink()
+    assert table.sync()["sha256"] == hashlib.sha256(ROWS).hexdigest()
+    assert table.copy.read_bytes() == ROWS
+
+
+def test_a_copy_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    table = MetricsTable(tmp_path / "m.csv", ["step", "a"])
+    table.append({"step": 1, "a": 0.5})
+    table.sync()
+    table.copy.write_bytes(b"short")
+    table.append({"step": 2, "a": 1.5})
+    table.sync()
+    assert table.copy.read_bytes() == ROWS
+    table.copy.unlink()
+    table.path.unlink()
+    with pytest.raises(RunFolderError, match=r"m\.csv and its copy .* were changed or removed .*rows are lost"):
+        table.append({"step": 3})
+
+
+def test_a_hard_linked_copy_of_a_table_is_its_own(tmp_path: Path) -> None:
+    table = MetricsTable(tmp_path / "m.csv", ["step", "a"])
+    table.append({"step": 1, "a": 0.5})
+    table.sync()
+    for path in (table.path, table.copy):
+        os.link(path, tmp_path / f"other-{path.parent.name}")
+    table.append({"step": 2, "a": 1.5})
+    table.sync()
+    assert table.path.read_bytes() == table.copy.read_bytes() == ROWS
+    assert all(path.read_bytes() == ROWS[:13] for path in tmp_path.glob("other-*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [(b"step,a\n1,2,3\n", "line 2 has 3 cells"), (b"step\nx\n", "no number"), (b"\xff\n", "no column 'step'"),
+     (b"step,a\n1\n", "1 cells")],
+)
+def test_a_damaged_table_is_named(content: bytes, wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_bytes(content)
+    with pytest.raises(UnreadableError, match=rf"m\.csv is damaged \(.*{wrong}"):
+        read_metrics(tmp_path / "m.csv")
 
 
 def test_the_run_folder_says_how_it_was_made(tmp_path: Path) -> None:
@@ -75,12 +154,11 @@ def test_the_run_folder_says_how_it_was_made(tmp_path: Path) -> None:
 
 
 def config_columns() -> set[str]:
-    from beeline.agents.actor_critic import ActorCritic
+    from beeline.agents import get
     from beeline.agents.base import Spaces
-    from beeline.agents.options import BACConfig
     from beeline.run.record import LOOP_COLUMNS
 
-    return {*LOOP_COLUMNS, *ActorCritic(BACConfig(), Spaces(2, (-1.0,), (1.0,))).metric_names}
+    return {*LOOP_COLUMNS, *get("bac").build(get("bac").config(), Spaces(2, (-1.0,), (1.0,))).metric_names}
 
 
 def scalars(path: Path) -> dict[str, list[tuple[int, float]]]:
@@ -107,11 +185,10 @@ def test_events_of_a_resumed_run_are_those_of_the_table(tmp_path: Path) -> None:
             return event.step != 70
 
     run = beeline.train("sac", WALK, out=tmp_path / "run", callbacks=[Stop()], **small("sac", tensorboard=True))
-    recorder = Recorder(run.path, [], tensorboard=True, wandb=False, config={})
-    recorder.open(71)
-    assert recorder._events
-    recorder._events.add_scalar("q/mean", 9.0, 80)  # what a killed run wrote after its last checkpoint
-    recorder._events.close()
+    killed = TensorBoard(run.path / "tensorboard")
+    killed.open(71)
+    killed.write({"step": 80, "q/mean": 9.0})  # what a killed run wrote after its last checkpoint
+    killed.close(False)
     beeline.resume(run.path)
     expected = [(int(row["step"]), pytest.approx(row["q/mean"])) for row in run.metrics if row["q/mean"] is not None]
     assert scalars(run.path)["q/mean"] == expected
@@ -140,7 +217,7 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     name = (run.path / "wandb-id").read_text()
     beeline.resume(run.path, steps=140)
     assert (run.path / "wandb-id").read_text() == name
-    assert all(folder.name.endswith(name) for folder in run.path.glob("wandb/offline-run-*"))
+    assert all(name in folder.name for folder in run.path.glob("wandb/offline-run-*"))
 
 
 def test_a_full_disk_does_not_hide_its_own_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +226,11 @@ def test_a_full_disk_does_not_hide_its_own_message(tmp_path: Path, monkeypatch: 
             raise OSError(5, "Input/output error", str(path))
 
     with monkeypatch.context() as patch:
-        MetricsTable(tmp_path / "metrics.csv", ["step"])
+        table = MetricsTable(tmp_path / "metrics.csv", ["step"])
+        table.begin()
         patch.setattr(files, "fault", full)
-        with pytest.raises(OSError, match="Input/output"):
-            MetricsTable(tmp_path / "metrics.csv", ["step"]).append({"step": 1})
+        with pytest.raises(RunFolderError, match=r"cannot write .*metrics\.csv: Input/output error"):
+            table.append({"step": 1})
 
 
 @pytest.mark.parametrize("success", [None, 0.5])

@@ -76,7 +76,8 @@ def walk(beeline: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-KILLS = {"in the first reset": "0:0", "in the first evaluation": "1:3", "in an episode": "0:101", "in an evaluation": "1:45"}
+# Instance 0 is the one that `train` looks at before it begins.
+KILLS = {"in the first reset": "1:0", "in the first evaluation": "2:3", "in an episode": "1:101", "in an evaluation": "2:45"}
 
 
 @pytest.mark.parametrize("moment", KILLS.values(), ids=KILLS.keys())
@@ -111,7 +112,7 @@ def test_signals_leave_a_checkpoint_and_say_how_to_go_on(
     assert f"beeline resume {run}" in process.err
     assert "Traceback" not in process.err
     assert f"stopped by {signal.Signals(number).name} at step" in process.err
-    [_, last] = sorted((run / "checkpoints").iterdir())
+    [_, last] = sorted((run / "checkpoints").glob("step-*"))
     assert int(last.name[5:]) > 50
     assert '"stopped"' in (run / "status.json").read_text()
     beeline.run("resume", run)
@@ -119,17 +120,50 @@ def test_signals_leave_a_checkpoint_and_say_how_to_go_on(
     same_run(walk, run)
 
 
+@pytest.mark.parametrize("moment", [KILLS["in the first evaluation"], KILLS["in an evaluation"]])
+def test_ctrl_c_ends_an_evaluation_which_leaves_no_row_and_is_done_again(
+    moment: str, beeline: Zygote, walk: Path, tmp_path: Path
+) -> None:
+    """The signal comes from inside the evaluation's own environment."""
+    run, interrupt = tmp_path / "run", {"TOY_KILL": moment, "TOY_SIGNAL": str(int(signal.SIGINT))}
+    words = [*options("sac", checkpoint_every=1_000_000), "--out", run]
+    process = beeline.start("train", "sac", WALK, *words, env=interrupt)
+    assert process.wait() == 130
+    assert '"stopped"' in (run / "status.json").read_text() and "Traceback" not in process.err
+    before, whole = table(run), table(walk)
+    assert before == whole[: len(before)] and whole[len(before)][whole[0].index("eval/return")], "the next row is the evaluation"
+    beeline.run("resume", run)
+    same_run(walk, run)
+
+
+def test_ctrl_c_ends_a_diagnosis_which_is_done_again(beeline: Zygote, tmp_path: Path) -> None:
+    words = [*options("sac", steps=200), "--diagnose", "60"]
+    beeline.run("train", "sac", WALK, *words, "--out", tmp_path / "whole")
+    interrupt = {"TOY_KILL": "3:1500", "TOY_SIGNAL": str(int(signal.SIGINT))}  # in the second of three
+    process = beeline.start("train", "sac", WALK, *words, "--out", tmp_path / "run", env=interrupt)
+    assert process.wait() == 130, process.err
+    assert '"step": 120' in (tmp_path / "run" / "status.json").read_text()
+    beeline.run("resume", tmp_path / "run")
+    same_run(tmp_path / "whole", tmp_path / "run")
+
+
 def test_second_ctrl_c_does_not_wait(beeline: Zygote, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    slow = options("sac", steps=100_000, eval_episodes=100_000)  # the first evaluation would take minutes
-    process = beeline.start("train", "sac", WALK, *slow, "--out", run)
-    process.until(lambda: (run / "status.json").exists() and (run / "checkpoints").exists())
-    time.sleep(0.3)
+    process = beeline.start("train", "sac", f"{WALK}?fault=hang&at=30", *options("sac", eval_episodes=0), "--out", run)
+    process.until(lambda: rows(run) >= 1)
+    process.until(lambda: asleep(process.pid))
     process.signal(signal.SIGINT)
     process.until(lambda: "Ctrl-C again" in process.err)
     assert process.alive()
     process.signal(signal.SIGINT)
     assert process.wait() == 130
+    assert f"stopped by SIGINT at step 0; a checkpoint is written. Go on with: beeline resume {run}" in process.err
+    assert '"stopped"' in (run / "status.json").read_text()
+
+
+def asleep(pid: int) -> bool:
+    """Whether the main thread of a process waits in a sleep."""
+    return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
 
 
 def test_extending_equals_having_planned_it(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
@@ -151,7 +185,7 @@ def test_resuming_a_finished_run_changes_nothing(beeline: Zygote, walk: Path, tm
 def test_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(beeline: Zygote, walk: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(walk, run)
-    newest = sorted((run / "checkpoints").iterdir())[-1]
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     data = bytearray((newest / "state.npz").read_bytes())
     data[len(data) // 2] ^= 1
     (newest / "state.npz").write_bytes(bytes(data))

@@ -16,20 +16,20 @@ import pytest
 
 import beeline
 from beeline import operators, rng
-from beeline.agents import get
-from beeline.agents.actor_critic import ActorCritic, State
-from beeline.agents.base import Batches, Spaces
+from beeline.agents import get, sac
+from beeline.agents.base import Spaces, Task
+from beeline.agents.off_policy import OffPolicy, State
 from beeline.agents.options import BLENDS, EXPLOITS
-from beeline.memory import Batch
+from beeline.memory import Batch, Clock, Data
 
 SPACES = Spaces(5, (-2.0, -0.4), (2.0, 0.4))
 SMALL = {"hidden": (16, 16), "batch_size": 32}
 
 
-def agent(algo: str, **options: Any) -> ActorCritic:
+def agent(algo: str, **options: Any) -> OffPolicy:
     algorithm = get(algo)
     built = algorithm.build(algorithm.config.make({**SMALL, **options}), SPACES)
-    assert isinstance(built, ActorCritic)
+    assert isinstance(built, OffPolicy)
     return built
 
 
@@ -42,8 +42,14 @@ def batch(updates: int = 1, size: int = 32, seed: int = 0, discount: float = 0.9
     return Batch(normal(5), np.tanh(normal(2)), normal(), np.full((updates, size), discount, np.float32), normal(5))
 
 
-def fresh(a: ActorCritic, seed: int = 0) -> State:
+def fresh(a: OffPolicy, seed: int = 0) -> State:
     return a.init(seed)
+
+
+def act(a: OffPolicy, state: State, carry: Any, obs: np.ndarray, first: np.ndarray, counter: int, mode: str) -> tuple[Any, Any]:
+    """Actions and the next carry at the `counter`-th decision."""
+    action, _, carry = a.act(a.policy(state), carry, obs, first, Clock(0, 10**9, counter), mode)
+    return action, carry
 
 
 def leaves_equal(a: Any, b: Any) -> bool:
@@ -60,8 +66,8 @@ def test_a_dropped_agent_leaves_no_compiled_code_behind() -> None:
     def use(lam: float) -> int:
         """How many mappings there are while the agent of another config exists; 65,530 are the most of a process."""
         algorithm = get("bac")
-        a = ActorCritic(algorithm.config.make({**SMALL, "lam": lam}), SPACES)  # the tests' Algorithm.build would keep it
-        jax.block_until_ready(a.update(fresh(a), Batches(batch(), 0)))
+        a = sac.build(algorithm.config.make({**SMALL, "lam": lam}), Task(SPACES))  # the tests' Entry.build would keep it
+        jax.block_until_ready(a.update(fresh(a), Data(batch(), 0)))
         return mappings()
 
     use(0.1)
@@ -92,13 +98,13 @@ def read(state: State) -> plain.Arrays:
         found.update(arrays(f"{name}/m", moments.mu) | arrays(f"{name}/v", moments.nu))
         found.update({} if target is None else arrays(f"{name}/target", target))
 
-    part("policy", state.actor, state.actor_target, state.actor_opt)
-    part("critic", state.critic, state.critic_target, state.critic_opt)
-    if state.exploit:
-        part("value", state.exploit["params"], None, state.exploit["opt"])
-    if state.explore:
-        part("alpha", state.explore["log_alpha"], None, state.explore["opt"], lambda prefix, leaf: {f"{prefix}/log": leaf})
-    found.update({f"blend/{name}": leaf for name, leaf in (state.blend or {}).items()})
+    part("policy", *state.actor)
+    part("critic", *state.critic)
+    if state.backup:
+        part("value", *state.backup["value"])
+        found.update({f"blend/{name}": leaf for name, leaf in state.backup["blend"].items()} if state.backup["blend"] else {})
+    if state.objective:
+        part("alpha", *state.objective["log_alpha"], lambda prefix, leaf: {f"{prefix}/log": leaf})
     return {name: np.array(leaf) for name, leaf in found.items()}
 
 
@@ -110,9 +116,9 @@ def noise_of(state: State, rounds: int, shape: tuple[int, ...] = (32, 2)) -> pla
     return {name: np.array(jax.random.normal(key, shape)) for name, key in keys.items()}
 
 
-def learn(a: ActorCritic, state: State, b: Batch) -> tuple[State, dict[str, Any]]:
+def learn(a: OffPolicy, state: State, b: Batch) -> tuple[State, dict[str, Any]]:
     """The next update of a state, from a batch with a leading axis of one."""
-    return a.update(state, Batches(b, int(state.updates)))
+    return a.update(state, Data(b, int(state.updates)))
 
 
 def elsewhere(state: State, seed: int) -> State:
@@ -174,7 +180,7 @@ def settings(algo: str, options: dict[str, Any]) -> plain.Settings:
     return plain.Settings(algo, action_scale=(2.0, 0.4), **delays | own)
 
 
-def somewhere_telling(a: ActorCritic, s: plain.Settings) -> State:
+def somewhere_telling(a: OffPolicy, s: plain.Settings) -> State:
     """A state in which each critic is the smaller one for some samples, both in the target and under the policy."""
     for seed in range(100):
         state = elsewhere(fresh(a), seed)
@@ -228,12 +234,12 @@ def test_td3_update_by_hand() -> None:
     b = batch()
     key = rng.fold(jax.random.wrap_key_data(state.key), "explore", 0)
     noise = np.clip(0.2 * jax.random.normal(key, (32, 2)), -0.5, 0.5)
-    a2 = np.clip(np.tanh(plain_mlp(state.actor_target, b.next_obs[0], "mlp")) + noise, -1, 1)
+    a2 = np.clip(np.tanh(plain_mlp(state.actor.target, b.next_obs[0], "mlp")) + noise, -1, 1)
     x = np.concatenate([b.next_obs[0], a2], -1)
-    members = [[{k: v[i] for k, v in layer.items()} for layer in state.critic_target] for i in (0, 1)]
+    members = [[{k: v[i] for k, v in layer.items()} for layer in state.critic.target] for i in (0, 1)]
     q2 = np.minimum(*(plain_mlp(m, x, "mlp")[:, 0] for m in members))
     y = b.reward[0] + 0.99 * q2
-    _, metrics = a.update(fresh(a), Batches(b, 0))
+    _, metrics = a.update(fresh(a), Data(b, 0))
     np.testing.assert_allclose(metrics["q/target"], y.mean(), rtol=1e-5)
 
 
@@ -259,20 +265,23 @@ def test_a_traced_lambda_of_zero_equals_the_plain_update(backbone: str, bee: str
     shared = {"network": "mlp", "target_interval": 1, "policy_updates_per_step": 1.0}
     one, two = agent(backbone, **shared), agent(bee, lam=0.5, **shared)
     start = fresh(two)
-    state = dataclasses.replace(start, blend={"lam": jnp.float32(0.0)})
-    a, _ = one.update(fresh(one), Batches(batch(), 0))
-    b, metrics = two.update(state, Batches(batch(), 0))
+    state = dataclasses.replace(start, backup=start.backup | {"blend": {"lam": jnp.float32(0.0)}})
+    a, _ = one.update(fresh(one), Data(batch(), 0))
+    b, metrics = two.update(state, Data(batch(), 0))
     assert float(metrics["lambda"]) == 0.0
-    for name in ("actor", "critic", "critic_target", "actor_target", "explore"):
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), getattr(a, name), getattr(b, name))
+    for slot in ("actor", "critic"):
+        for name in ("live", "target"):
+            x, y = (getattr(getattr(each, slot), name) for each in (a, b))
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), x, y)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), a.objective, b.objective)
 
 
 def test_lambda_one_ignores_the_explore_target() -> None:
     a = agent("bac", lam=1.0, v_entropy=False, expectile=0.5)
     state = fresh(a)
-    v = plain_mlp(state.exploit["params"], batch().next_obs[0], "bac")[:, 0]
+    v = plain_mlp(state.backup["value"].live, batch().next_obs[0], "bac")[:, 0]
     expected = (batch().reward[0] + 0.99 * v).mean()
-    _, metrics = a.update(state, Batches(batch(), 0))
+    _, metrics = a.update(state, Data(batch(), 0))
     np.testing.assert_allclose(metrics["q/target"], expected, rtol=1e-5)
 
 
@@ -281,30 +290,30 @@ def test_lambda_one_ignores_the_explore_target() -> None:
 
 def test_the_exploit_loss_moves_v_alone() -> None:
     a, b = agent("bac", expectile=0.6), agent("bac", expectile=0.9)
-    one, _ = a.update(fresh(a), Batches(batch(), 0))
-    two, _ = b.update(fresh(b), Batches(batch(), 0))
-    assert not leaves_equal(one.exploit, two.exploit)
-    for name in ("critic", "actor", "explore", "critic_target"):
+    one, _ = a.update(fresh(a), Data(batch(), 0))
+    two, _ = b.update(fresh(b), Data(batch(), 0))
+    assert not leaves_equal(one.backup["value"], two.backup["value"])
+    for name in ("critic", "actor", "objective"):
         assert leaves_equal(getattr(one, name), getattr(two, name)), name
 
 
 def test_the_critic_loss_does_not_move_v_nor_the_temperature() -> None:
     a, b = agent("bac", reward_scale=1.0), agent("bac", reward_scale=3.0)  # another y, so another critic step
-    one, _ = a.update(fresh(a), Batches(batch(), 0))
-    two, _ = b.update(fresh(b), Batches(batch(), 0))
-    assert not leaves_equal(one.critic, two.critic)
-    assert leaves_equal(one.exploit, two.exploit) and leaves_equal(one.explore, two.explore)
+    one, _ = a.update(fresh(a), Data(batch(), 0))
+    two, _ = b.update(fresh(b), Data(batch(), 0))
+    assert not leaves_equal(one.critic.live, two.critic.live)
+    assert leaves_equal(one.backup, two.backup) and leaves_equal(one.objective, two.objective)
 
 
 def test_the_policy_loss_moves_the_policy_alone() -> None:
     a = agent("bac", policy_updates_per_step=0.5)
     before = jax.tree.map(np.array, fresh(a))
-    skipped, _ = a.update(fresh(a), Batches(batch(), 0))  # the first update has no policy step
-    assert leaves_equal(skipped.actor, before.actor) and leaves_equal(skipped.explore, before.explore)
+    skipped, _ = a.update(fresh(a), Data(batch(), 0))  # the first update has no policy step
+    assert leaves_equal(skipped.actor, before.actor) and leaves_equal(skipped.objective, before.objective)
     b = agent("bac")
-    stepped, _ = b.update(fresh(b), Batches(batch(), 0))
-    assert not leaves_equal(stepped.actor, before.actor)
-    for name in ("critic", "exploit"):
+    stepped, _ = b.update(fresh(b), Data(batch(), 0))
+    assert not leaves_equal(stepped.actor.live, before.actor.live)
+    for name in ("critic", "backup"):
         assert leaves_equal(getattr(skipped, name), getattr(stepped, name)), name
 
 
@@ -321,11 +330,11 @@ def test_loss_gradients_are_zero_where_they_must_be() -> None:
 
 def test_target_interval_two_leaves_the_targets_alone_on_odd_updates() -> None:
     a = agent("bac", target_interval=2)
-    before = jax.tree.map(np.array, fresh(a).critic_target)
-    state, _ = a.update(fresh(a), Batches(batch(), 0))
-    assert leaves_equal(state.critic_target, before)
-    state, _ = a.update(state, Batches(batch(seed=1), 1))
-    assert not leaves_equal(state.critic_target, before)
+    before = jax.tree.map(np.array, fresh(a).critic.target)
+    state, _ = a.update(fresh(a), Data(batch(), 0))
+    assert leaves_equal(state.critic.target, before)
+    state, _ = a.update(state, Data(batch(seed=1), 1))
+    assert not leaves_equal(state.critic.target, before)
 
 
 @pytest.mark.parametrize(
@@ -337,10 +346,10 @@ def test_target_interval_two_leaves_the_targets_alone_on_odd_updates() -> None:
 def test_many_updates_in_one_call_equal_as_many_calls(algo: str, options: dict, first: int) -> None:
     a = agent(algo, **options)
     many = batch(updates=7)
-    together, metrics = a.update(fresh(a), Batches(many, first))
+    together, metrics = a.update(fresh(a), Data(many, first))
     state, latest = fresh(a), {}
     for i in range(7):
-        state, m = a.update(state, Batches(Batch(*(None if x is None else x[i : i + 1] for x in many)), first + i))
+        state, m = a.update(state, Data(Batch(*(None if x is None else x[i : i + 1] for x in many)), first + i))
         latest |= m
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), together, state)
     assert set(metrics) == set(latest) == set(a.metric_names)
@@ -353,25 +362,26 @@ def test_a_delayed_policy_is_not_overwritten_by_the_update_that_follows_its_acti
     a = agent(algo)
     state = fresh(a)
     obs, first = np.ones((1, 5), np.float32), np.ones(1, bool)
-    action, _, _ = a.act(state, a.init_actor_state(1), obs, first, 0, "explore")
+    action, _ = act(a, state, a.begin(1), obs, first, 0, "sample")
     after = state
     for number in range(2):  # the second one changes the delayed policy
-        after, _ = a.update(after, Batches(batch(), number))
-    old, new = jax.tree.leaves(state.actor), jax.tree.leaves(after.actor)
+        after, _ = a.update(after, Data(batch(), number))
+    old, new = jax.tree.leaves(state.actor.live), jax.tree.leaves(after.actor.live)
     if algo == "sac":  # one that changes every time is updated in place
         assert all(leaf.is_deleted() for leaf in old)
         return
     assert not leaves_equal(old, new)
-    again, _, _ = a.act(state, a.init_actor_state(1), obs, first, 0, "explore")
+    again, _ = act(a, state, a.begin(1), obs, first, 0, "sample")
     np.testing.assert_array_equal(action, again)
-    in_place = (state.critic, state.critic_target, state.critic_opt, state.actor_target, state.actor_opt)
+    in_place = (state.critic, state.actor.target, state.actor.opt)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(in_place))
 
 
 def test_compiled_size_does_not_grow_with_the_number_of_updates() -> None:
     def size(count: int) -> int:
         a = agent("sac", critic_updates_per_step=20, policy_updates_per_step=1)
-        lowered = a._update.lower(*a._split(fresh(a)), batch(updates=count), None, phase=0)
+        kept, rest = a._split(fresh(a))
+        lowered = a._update.lower(kept, fresh(a).host, rest, batch(updates=count), None, phase=0)
         return len(lowered.as_text())
 
     assert size(80) < 1.5 * size(40)
@@ -382,21 +392,21 @@ def test_compiled_size_does_not_grow_with_the_number_of_updates() -> None:
 
 def test_terminal_transitions_do_not_bootstrap() -> None:
     a = agent("bac")
-    _, metrics = a.update(fresh(a), Batches(batch(discount=0.0), 0))
+    _, metrics = a.update(fresh(a), Data(batch(discount=0.0), 0))
     np.testing.assert_allclose(metrics["q/target"], batch().reward.mean(), rtol=1e-5)
 
 
 def test_one_critic_without_double_q() -> None:
     a = agent("bac", double_q=False)
-    assert fresh(a).critic[0]["w"].shape[0] == 1
-    _, metrics = a.update(fresh(a), Batches(batch(), 0))
+    assert fresh(a).critic.live[0]["w"].shape[0] == 1
+    _, metrics = a.update(fresh(a), Data(batch(), 0))
     assert all(np.isfinite(v) for v in metrics.values())
 
 
 def test_fixed_temperature_of_zero_is_no_entropy() -> None:
     a, b = agent("sac", tune_alpha=False, alpha=0.0), agent("sac", explore="none")
-    one, m = a.update(fresh(a), Batches(batch(), 0))
-    two, _ = b.update(fresh(b), Batches(batch(), 0))
+    one, m = a.update(fresh(a), Data(batch(), 0))
+    two, _ = b.update(fresh(b), Data(batch(), 0))
     assert leaves_equal(one, two) and float(m["alpha"]) == 0.0
 
 
@@ -404,16 +414,16 @@ def test_entropy_units_shift_log_pi_by_the_action_scale() -> None:
     metrics = {}
     for units in ("env", "unit"):
         a = agent("sac", entropy_units=units)
-        _, m = a.update(fresh(a), Batches(batch(), 0))
+        _, m = a.update(fresh(a), Data(batch(), 0))
         metrics[units] = float(m["entropy"])
     assert metrics["env"] - metrics["unit"] == pytest.approx(np.log(2.0) + np.log(0.4), abs=1e-5)
 
 
 def test_gradient_clipping_bounds_the_step() -> None:
     a = agent("sac", grad_clip=1e-10)  # far below Adam's ε = 1e-8, so that steps nearly vanish
-    before = jax.tree.map(np.array, fresh(a).critic)
-    state, _ = a.update(fresh(a), Batches(batch(), 0))
-    moved = max(float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(state.critic), jax.tree.leaves(before)))
+    before = jax.tree.map(np.array, fresh(a).critic.live)
+    state, _ = a.update(fresh(a), Data(batch(), 0))
+    moved = max(float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(state.critic.live), jax.tree.leaves(before)))
     assert 0 < moved < 3e-4 * 0.02
 
 
@@ -422,14 +432,14 @@ def test_normalisation_scales_what_is_sampled_and_acted_on() -> None:
     state = a.init(0)
     data = np.random.default_rng(1).normal(3.0, 2.0, (500, 5)).astype(np.float32)
     for start in range(0, 500, 5):
-        state = a.observe(state, data[start : start + 5])
-    assert state.normaliser is not None
-    np.testing.assert_allclose(state.normaliser["mean"], data.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(state.normaliser["variance"], data.var(0), rtol=1e-3)
-    plain = dataclasses.replace(state, normaliser=None)
+        state = a.notice(state, {}, (), data[start : start + 5], Clock(0))
+    statistics = state.host["statistics"]
+    np.testing.assert_allclose(statistics["mean"], data.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(statistics["variance"], data.var(0), rtol=1e-3)
+    plain = dataclasses.replace(state, host={"statistics": None})
     scaled = (data[:4] - data.mean(0)) / data.std(0)
-    got, _, _ = a.act(state, (), data[:4], np.zeros(4, bool), 0, "greedy")
-    expected, _, _ = a.act(plain, (), scaled, np.zeros(4, bool), 0, "greedy")
+    got, _ = act(a, state, (), data[:4], np.zeros(4, bool), 0, "greedy")
+    expected, _ = act(a, plain, (), scaled, np.zeros(4, bool), 0, "greedy")
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
@@ -438,8 +448,8 @@ def test_normalisation_scales_what_is_sampled_and_acted_on() -> None:
 @pytest.mark.parametrize("blend", BLENDS)
 def test_every_estimator_and_blend_composes_with_every_backbone(algo: str, exploit: str, blend: str) -> None:
     a = agent(algo, exploit=exploit, blend=blend, target_interval=1, policy_updates_per_step=1.0)
-    state, m1 = a.update(a.init(0), Batches(batch(updates=4), 0))
-    state, m2 = a.update(state, Batches(batch(updates=4, seed=1), 4))
+    state, m1 = a.update(a.init(0), Data(batch(updates=4), 0))
+    state, m2 = a.update(state, Data(batch(updates=4, seed=1), 4))
     metrics = m1 | m2
     assert set(metrics) == set(a.metric_names)
     assert all(np.isfinite(v) for v in metrics.values())
@@ -449,30 +459,31 @@ def test_every_estimator_and_blend_composes_with_every_backbone(algo: str, explo
 def test_min_and_max_blends_bound_the_target() -> None:
     for blend, choose in (("min", min), ("max", max)):
         a = agent("bac", blend=blend)
-        _, m = a.update(fresh(a), Batches(batch(), 0))
+        _, m = a.update(fresh(a), Data(batch(), 0))
         bound = choose(float(m["q/exploit_target"]), float(m["q/explore_target"]))
         assert (float(m["q/target"]) <= bound + 1e-6) if blend == "min" else (float(m["q/target"]) >= bound - 1e-6)
 
 
 def test_the_exploit_part_can_be_fitted_on_another_batch() -> None:
     a = agent("bac")
-    same, _ = a.update(fresh(a), Batches(batch(), 0, exploit=batch()))
-    default, _ = a.update(fresh(a), Batches(batch(), 0))
-    other, _ = a.update(fresh(a), Batches(batch(), 0, exploit=batch(seed=5)))
+    same, _ = a.update(fresh(a), Data(batch(), 0, fit=batch()))
+    default, _ = a.update(fresh(a), Data(batch(), 0))
+    other, _ = a.update(fresh(a), Data(batch(), 0, fit=batch(seed=5)))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), same, default)
-    assert not leaves_equal(other.exploit, default.exploit)
+    assert not leaves_equal(other.backup["value"], default.backup["value"])
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), other.critic, default.critic)
 
 
 def test_a_whole_state_can_be_vmapped_over_seeds() -> None:
     a = agent("bac")
     states = [a.init(seed) for seed in (0, 1, 2)]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
+    stacked = dataclasses.replace(jax.tree.map(lambda *x: jnp.stack(x), *states), host={})
     data = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed=s) for s in (0, 1, 2)))
-    together, _ = jax.jit(jax.vmap(lambda s, b: a._update_impl(s, b, None, 0)))(stacked, data)
+    host = states[0].host
+    together = jax.jit(jax.vmap(lambda s, b: a._update_impl({}, host, s, b, None, 0)[1]))(stacked, data)
     for i in range(3):
-        alone, _ = a.update(a.init(i), Batches(batch(seed=i), 0))
-        own = jax.tree.map(lambda x, i=i: x[i], together)
+        alone, _ = a.update(a.init(i), Data(batch(seed=i), 0))
+        own = dataclasses.replace(jax.tree.map(lambda x, i=i: x[i], together), host=alone.host)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-6), own, alone)
 
 
@@ -483,14 +494,14 @@ def test_acting_noise() -> None:
     obs, first = np.ones((3, 5), np.float32), np.ones(3, bool)
     quiet = agent("td3", exploration_noise=0.0)
     state = quiet.init(0)
-    explore, _, _ = quiet.act(state, quiet.init_actor_state(3), obs, first, 0, "explore")
-    greedy, _, _ = quiet.act(state, (), obs, first, 0, "greedy")
+    explore, _ = act(quiet, state, quiet.begin(3), obs, first, 0, "sample")
+    greedy, _ = act(quiet, state, (), obs, first, 0, "greedy")
     np.testing.assert_array_equal(explore, greedy)
     noisy = agent("sac")
     state = noisy.init(0)
-    one, _, _ = noisy.act(state, (), obs, first, 0, "explore")
-    again, _, _ = noisy.act(state, (), obs, first, 0, "explore")
-    later, _, _ = noisy.act(state, (), obs, first, 1, "explore")
+    one, _ = act(noisy, state, (), obs, first, 0, "sample")
+    again, _ = act(noisy, state, (), obs, first, 0, "sample")
+    later, _ = act(noisy, state, (), obs, first, 1, "sample")
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, later) and np.abs(one).max() <= 1.0
 
@@ -498,11 +509,11 @@ def test_acting_noise() -> None:
 def test_pink_noise_is_correlated_in_time_and_renewed_by_episode() -> None:
     a = agent("td3", acting_noise="pink", exploration_noise=0.3)
     state, obs = a.init(0), np.zeros((2, 5), np.float32)
-    base, _, _ = a.act(state, (), obs, np.ones(2, bool), 0, "greedy")
-    carried, seen = a.init_actor_state(2), []
+    base, _ = act(a, state, (), obs, np.ones(2, bool), 0, "greedy")
+    carried, seen = a.begin(2), []
     for t in range(400):
         first = np.array([t == 0, t in (0, 200)])
-        action, _, carried = a.act(state, carried, obs, first, t, "explore")
+        action, carried = act(a, state, carried, obs, first, t, "sample")
         seen.append((action - base) / 0.3)
     x = np.array(seen)[:, 0, 0]
     assert np.corrcoef(x[:-1], x[1:])[0, 1] > 0.3  # white noise would be near 0

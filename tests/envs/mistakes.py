@@ -1,0 +1,293 @@
+"""Mistakes that people make with their environments, and what they are told: run by a test, shown in docs/mistakes.md.
+
+`said` is what is said, word for word; "…" stands for a path, a line or another part that is not the same everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+MODULE = "tank"  # what MODULE_TEXT is called where the commands run
+MODULE_TEXT = '''
+import gymnasium
+import numpy as np
+
+class Tank(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, size=1, mode="slow"):
+        self.size, self.mode = size, mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), 0.0, False, False, {}
+
+gymnasium.register("Tank-v0", Tank, max_episode_steps=20)
+'''
+BROKEN, BROKEN_TEXT = "broken_tank", "import gymnasium\n\nclass Tank(gymnasium.Env\n    pass\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """What somebody did, in words; what is said; and the doing, which returns what was said."""
+
+    did: str
+    said: str
+    doing: Callable[[], str]
+
+
+class Tank(gymnasium.Env):
+    """As it should be: three observations, one action, episodes of 20 steps."""
+
+    observation_space: Any = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space: Any = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    spec = gymnasium.envs.registration.EnvSpec("Tank-v0", max_episode_steps=20)
+
+    def observe(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        return self.observe(), 0.0, False, False, {}
+
+
+def checked(env: Any) -> str:
+    """The first error or warning of a check."""
+    from beeline import envs
+
+    return next((finding.message for finding in envs.check(env) if finding.level != "ok"), "nothing")
+
+
+def returning(place: int, value: Any) -> Callable[[], str]:
+    """A `step` that returns another value at one of its five places."""
+
+    class Odd(Tank):
+        def step(self, action: np.ndarray) -> Any:
+            outcome = list(super().step(action))
+            outcome[place] = value
+            return tuple(outcome)
+
+    return lambda: checked(Odd)
+
+
+def answering(call: str, answer: Callable[[Tank], Any]) -> Callable[[], str]:
+    """A `reset` or `step` that does something else."""
+    return lambda: checked(type("Odd", (Tank,), {call: lambda self, *args, **more: answer(self)}))
+
+
+def having(**attributes: Any) -> Callable[[], str]:
+    """A class with other attributes."""
+    return lambda: checked(type("Odd", (Tank,), attributes))
+
+
+def command(*words: str) -> Callable[[], str]:
+    """A `beeline` command; what it prints on either stream."""
+
+    def run() -> str:
+        from beeline.cli import main
+
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            main(list(words))
+        lines = [line.removeprefix("error   ") for line in out.getvalue().splitlines() if not line.startswith(("ok ", "  "))]
+        return lines[0] if lines else "nothing"
+
+    return run
+
+
+def python(doing: Callable[[], object]) -> Callable[[], str]:
+    """Python code; its error, or its first warning."""
+
+    def run() -> str:
+        from beeline.errors import BeelineError
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                doing()
+            except BeelineError as error:
+                return str(error)
+        return str(caught[0].message) if caught else "nothing"
+
+    return run
+
+
+def model(env: Any, **options: Any) -> Any:
+    import beeline
+
+    return beeline.SAC(env, hidden=(8, 8), **options)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def _cold(self: Tank) -> Any:
+    raise RuntimeError("the pump is cold")
+
+
+def _hot(self: Tank) -> Any:
+    raise RuntimeError("the pump is hot")
+
+
+def _closing() -> None:
+    from beeline import envs
+
+    envs.make(type("Odd", (Tank,), {"close": lambda self: {}["pump"]})).close()
+
+
+WANTED = "expected is an array of 3 numbers, shape (3,), as in observation_space."
+FIVE = "return observation, reward, terminated, truncated, info"
+GOAL = spaces.Dict({"observation": spaces.Box(-1.0, 1.0, (2,)), "desired_goal": spaces.Box(-1.0, 1.0, (1,))})
+ODD = "environment 'gym/Tank-v0'"
+
+MISTAKES = [
+    # --- what `step` returns
+    Mistake("`step` returns an observation of one number", f"{ODD}, step 1: the observation has the shape (1,), {WANTED}",
+            returning(0, np.zeros(1))),
+    Mistake("`step` returns a number as the observation", f"{ODD}, step 1: the observation is 0.5 (float), {WANTED}",
+            returning(0, 0.5)),
+    Mistake("`step` returns a row of a batch", f"{ODD}, step 1: the observation has the shape (1, 3), {WANTED}",
+            returning(0, np.zeros((1, 3)))),
+    Mistake("`step` returns an observation of text",
+            f"{ODD}, step 1: the observation is an array of shape (3,) and dtype <U3, {WANTED}",
+            returning(0, np.array(["0.1", "0.2", "0.3"]))),
+    Mistake("`step` returns no observation", f"{ODD}, step 1: the observation is None, {WANTED}", returning(0, None)),
+    Mistake("the simulation diverges",
+            f"{ODD}, step 1: observation[1] is nan (1 of 3 numbers are not finite). The simulation has probably diverged: bound "
+            "the actions or mend the environment, then resume.", returning(0, np.array([0, np.nan, 0]))),
+    Mistake("an observation is too large",
+            f"{ODD}, step 1: observation[2] is 1e+39, more than float32 holds (at most 3.4e+38; 1 of 3 numbers). Scale the "
+            "observation, then resume.", returning(0, np.array([0, 0, 1e39]))),
+    Mistake("`step` returns the reward None", f"{ODD}, step 1: the reward is None, expected is one number.", returning(1, None)),
+    Mistake("`step` returns an array as the reward",
+            f"{ODD}, step 1: the reward is an array of shape (1,) and dtype float64, expected is one number.",
+            returning(1, np.zeros(1))),
+    Mistake("`step` returns text as the reward", f"{ODD}, step 1: the reward is '1.0' (str), expected is one number.",
+            returning(1, "1.0")),
+    Mistake("the reward is NaN", f"{ODD}, step 1: the reward is nan. Mend the reward function, then resume.",
+            returning(1, float("nan"))),
+    Mistake("the reward is too large",
+            f"{ODD}, step 1: the reward is 1e+39, more than float32 holds (at most 3.4e+38). Scale the reward, then resume.",
+            returning(1, 1e39)),
+    Mistake("`terminated` is text", f"{ODD}, step 1: terminated is 'False' (str), expected is True or False.",
+            returning(2, "False")),
+    Mistake("`truncated` is a number", f"{ODD}, step 1: truncated is 0 (int), expected is True or False.", returning(3, 0)),
+    Mistake("`info` is None", f"{ODD}, step 1: info is None, expected is a dict, {{}} where there is nothing to say.",
+            returning(4, None)),
+    Mistake("`info` is a list",
+            f"{ODD}, step 1: info is a list of 0, expected is a dict, {{}} where there is nothing to say.", returning(4, [])),
+    Mistake("`info` reports the success of several things",
+            f"{ODD}, step 1: info['success'] is a list of 2, expected is True or False.",
+            returning(4, {"success": [True, False]})),
+    Mistake("`step` returns four values, as old Gym's did",
+            f"{ODD}, step 1: four values were returned, as in old Gym, expected are five: {FIVE}; `terminated` is a true end, "
+            "`truncated` a time limit.", answering("step", lambda self: (self.observe(), 0.0, False, {}))),
+    Mistake("`step` returns the observation alone",
+            f"{ODD}, step 1: an array of shape (3,) and dtype float32 was returned, expected are five values: {FIVE}.",
+            answering("step", lambda self: self.observe())),
+    Mistake("`step` raises an exception",
+            f"{ODD} failed in step(): RuntimeError: the pump is hot (…mistakes.py, line …)…", answering("step", _hot)),
+    # --- what `reset` returns
+    Mistake("`reset` returns the observation alone",
+            f"{ODD}, reset: an array of shape (3,) and dtype float32 was returned, expected are two values: return "
+            "observation, {}.", having(reset=lambda self, seed=None, options=None: np.zeros(3, np.float32))),
+    Mistake("`reset` returns an observation of another shape",
+            f"{ODD}, reset: the observation has the shape (4,), {WANTED}", having(observe=lambda self: np.zeros(4))),
+    Mistake("`reset` takes no seed",
+            f"{ODD}, reset: it takes no seed or no options: def reset(self, *, seed=None, options=None).",
+            having(reset=lambda self: (np.zeros(3), {}))),
+    Mistake("`reset` raises an exception",
+            f"{ODD} failed in reset(): RuntimeError: the pump is cold (…mistakes.py, line …)…", answering("reset", _cold)),
+    Mistake("a Dict observation lacks a key",
+            f"{ODD}, reset: the observation lacks 'desired_goal'; observation_space has the keys desired_goal, observation.",
+            having(observation_space=GOAL, observe=lambda self: {"observation": np.zeros(2)})),
+    Mistake("a part of a Dict observation has another shape",
+            f"{ODD}, reset: observation['desired_goal'] has the shape (2,), expected is an array of 1 number, shape (1,), as in "
+            "observation_space.",
+            having(observation_space=GOAL, observe=lambda self: {"observation": np.zeros(1), "desired_goal": np.zeros(2)})),
+    # --- spaces and classes
+    Mistake("the observation space is missing",
+            f"{ODD} has no observation_space. Set it in __init__, such as self.observation_space = "
+            "gymnasium.spaces.Box(-np.inf, np.inf, (3,)).", having(observation_space=None)),
+    Mistake("the action space is missing",
+            f"{ODD} has no action_space. Set it in __init__, such as self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,)).",
+            having(action_space=None)),
+    Mistake("the action space is a pair of numbers",
+            f"{ODD} has a builtins.tuple as action_space. Set it in __init__, such as self.action_space = "
+            "gymnasium.spaces.Box(-1.0, 1.0, (2,)).", having(action_space=(-1, 1))),
+    Mistake("the actions are discrete",
+            f"{ODD} has the action space Discrete(3). Beeline controls continuous actions only: choose the continuous variant of "
+            "the task, or wrap it so that its action space is a float Box.", having(action_space=spaces.Discrete(3))),
+    Mistake("the actions have no bounds",
+            f"{ODD} has unbounded actions (Box(-inf, inf, (1,), float32)). Give every action a finite lower and upper bound, for "
+            "example with gymnasium.wrappers.RescaleAction or by changing its action_space.",
+            having(action_space=spaces.Box(-np.inf, np.inf, (1,)))),
+    Mistake("the observations are images",
+            f"{ODD}: the observation is an image of shape (8, 8, 3). Beeline reads vectors: choose the state variant of the "
+            "task, or flatten it with gymnasium.wrappers.FlattenObservation.",
+            having(observation_space=spaces.Box(0, 255, (8, 8, 3), np.uint8))),
+    Mistake("the class does not inherit from `gymnasium.Env`",
+            "Plain is not a gymnasium.Env. Pass an id, an instance of a class that inherits from gymnasium.Env, or a function "
+            "without arguments that returns one.", lambda: checked(type("Plain", (), {}))),
+    Mistake("`__init__` raises an exception",
+            "the factory 'Odd' failed: FileNotFoundError: no map (…mistakes.py, line …)…",
+            having(__init__=lambda self: _raise(FileNotFoundError("no map")))),
+    Mistake("`close` raises an exception", f"{ODD} failed in close(): KeyError: 'pump' (…mistakes.py, line …)", python(_closing)),
+    # --- what trains, but not well
+    Mistake("no time limit is declared",
+            "environment 'Odd' declares no time limit: its episodes are cut after 1,000 decisions. Register it with "
+            "max_episode_steps=N, or give limit=N (?limit=N in an id).",
+            python(lambda: model(type("Odd", (Tank,), {"spec": None})))),
+    Mistake("observations leave their declared bounds",
+            "observations leave the bounds of their observation_space: observation[1] was 1.5, 0.5 outside [-1, 1]. Mend the "
+            "bounds.", having(observe=lambda self: np.array([self.np_random.uniform(-1, 1), 1.5, 0], np.float32))),
+    Mistake("observations have very different scales",
+            "observations are badly scaled: observation[0] has a standard deviation of … Train with --normalize-obs.",
+            having(observation_space=spaces.Box(-np.inf, np.inf, (3,)),
+                   observe=lambda self: self.np_random.normal(size=3).astype(np.float32) * np.float32([5000, 1, 1]))),
+    # --- ids, arguments and options
+    Mistake("`beeline check-env tonk:Tank-v0`, where the file is `tank.py`",
+            "environment 'tonk:Tank-v0': the module 'tonk' cannot be imported (No module named 'tonk'). Install the package that "
+            "has it, or start from the folder that it lies in; this one is ….", command("check-env", "tonk:Tank-v0")),
+    Mistake("`beeline check-env tank:Tonk-v0`, where the module registers `Tank-v0`",
+            "unknown environment 'tank:Tonk-v0'. Did you mean 'tank:Tank-v0'? The module registers tank:Tank-v0.",
+            command("check-env", f"{MODULE}:Tonk-v0")),
+    Mistake("the module has a syntax error",
+            "the module 'broken_tank' cannot be imported: SyntaxError: '(' was never closed (…broken_tank.py, line 3)",
+            command("check-env", f"{BROKEN}:Tank-v0")),
+    Mistake("`beeline train sac 'tank:Tank-v0?siz=3'`",
+            "beeline: unknown argument of environment 'tank:Tank-v0', 'siz'. Did you mean 'size'? It takes size, mode; options "
+            "of every task are limit, noise, repeat, sparse.", command("train", "sac", f"{MODULE}:Tank-v0?siz=3")),
+    Mistake("`beeline check-env 'tank:Tank-v0?size=True'`",
+            "'tank:Tank-v0?size=True': the argument size=True cannot be read; write true.",
+            command("check-env", f"{MODULE}:Tank-v0?size=True")),
+    Mistake("`beeline train sac 'dmc/walker-run?size=3'`",
+            "beeline: unknown environment option 'size'. Options are limit, noise, repeat, sparse.",
+            command("train", "sac", "dmc/walker-run?size=3")),
+    Mistake("`beeline.SAC(\"tank:Tank-v0?limit=5\", limit=9)`",
+            "'tank:Tank-v0?limit=5' has the limit 5, but limit=9 was given as well.",
+            python(lambda: model(f"{MODULE}:Tank-v0?limit=5", limit=9))),
+    Mistake("`beeline.SAC(Tank(), env_kwargs={\"size\": 3})`",
+            "env_kwargs are for an id or a factory; an instance is made already.",
+            python(lambda: model(Tank(), env_kwargs={"size": 3}))),
+    Mistake("`beeline.SAC(\"tank:Tank-v0\", env_kwargs={\"size\": open})`",
+            "env_kwargs: size = <built-in function open> has no place in an id, which takes JSON values only. Give a factory "
+            "instead: lambda: MyEnv(…).", python(lambda: model(f"{MODULE}:Tank-v0", env_kwargs={"size": open}))),
+]  # fmt: skip
