@@ -151,6 +151,57 @@ class BEETD3(Model):
         video: bool = False,
     ) -> None: ...
 
+class PPO(Model):
+    """Proximal policy optimisation: clipped updates on whole rollouts."""
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        preset: str | None = None,
+        eval_env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        init_from: str | Path | None = None,
+        network: Literal["tanh", "mlp", "bac", "ln"] = "tanh",
+        hidden: Sequence[int] = (64, 64),
+        initialiser: Literal["xavier", "torch", "orthogonal"] = "orthogonal",
+        log_std: float = 0.0,
+        rollout: int = 2048,
+        epochs: int = 10,
+        batch_size: int = 64,
+        gamma: float = 0.99,
+        gae: float = 0.95,
+        clip: float = 0.2,
+        value_clip: float | None = 0.2,
+        value_weight: float = 0.5,
+        entropy_weight: float = 0.0,
+        lr: float = 0.0003,
+        anneal: bool = True,
+        schedule_steps: int | None = None,
+        grad_clip: float | None = 0.5,
+        normalize_obs: bool = True,
+        normalize_reward: bool = True,
+        bootstrap_limits: bool = True,
+        steps: int = 100000,
+        seed: int = 0,
+        num_envs: int = 1,
+        repeat: int | None = None,
+        limit: int | None = None,
+        eval_every: int = 5000,
+        eval_episodes: int = 10,
+        diagnose: int | None = None,
+        log_every: int = 1000,
+        checkpoint_every: int = 10000,
+        keep_checkpoints: int = 3,
+        replay_capacity: int = 1000000,
+        threads: int | None = None,
+        device: Literal["cpu", "gpu", "tpu"] | None = None,
+        tensorboard: bool = True,
+        wandb: bool = False,
+        video: bool = False,
+    ) -> None: ...
+
 class SAC(Model):
     """Soft actor-critic with tuned temperature."""
 

@@ -440,7 +440,7 @@ def load(
     trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
-        return load_policy(path.resolve(), **objects)  # a link that the user named is meant
+        return load_policy(path, **objects)
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
@@ -495,7 +495,7 @@ def key_frames(
 
 def _policy_of(path: str | Path, best: bool, **objects: Any) -> Policy:
     path = Path(path)
-    return load_policy(path.resolve(), **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
+    return load_policy(path, **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
 
 
 @contextlib.contextmanager

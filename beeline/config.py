@@ -9,7 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from beeline.errors import ConfigError
 
@@ -158,6 +158,8 @@ def _coerce(value: Any, annotation: Any) -> Any:
 class Config:
     """Base of all configs: checks every field when it is made, so that a config that exists is a valid one."""
 
+    refused: ClassVar[Mapping[str, str]] = {}  # options that others have and that cannot apply here, with the reason
+
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
@@ -200,6 +202,8 @@ class Config:
         aliases = {rule.alias: name for name, rule in cls.rules().items() if rule.alias}
         named = {aliases.get(name, name): value for name, value in options.items()}
         unknown = sorted(set(named) - set(cls.names()))
+        for name in unknown:
+            cls.refuse(name)
         if unknown:
             known = [*cls.names(), *aliases, *also]
             near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.5)
@@ -218,6 +222,13 @@ class Config:
             if named(value) != was:
                 raise ConfigError(f"this was made with {name} = {was!r}, not with {named(value)!r}.")
         return cls.make({**options, **objects})
+
+    @classmethod
+    def refuse(cls, name: str) -> None:
+        """Raise with the reason if this is an option that cannot apply."""
+        reason = cls.refused.get(name)
+        if reason:
+            raise ConfigError(f"the option {name!r} does not apply: {reason}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

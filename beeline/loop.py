@@ -4,6 +4,7 @@ Per decision the order is that of the reference codes: the action is chosen, the
 threads, the environments step meanwhile, and the transitions are inserted. As the action was chosen before the update
 and the batch was drawn before the insertion, the overlap changes no number. Both are dispatched before the loop waits
 for the action, so that nothing but the policy's forward pass lies between the end of one update and the next.
+An on-policy agent is updated before it acts: its next rollout must be the new policy's from the first decision on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from beeline.agents.base import Agent
 from beeline.collect import Collector, Transition
 from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
 from beeline.evaluate import Evaluation, Player, evaluate
-from beeline.memory import Clock, Replay
+from beeline.memory import Clock, Data, Replay
 from beeline.options import TrainConfig
 
 if TYPE_CHECKING:
@@ -221,13 +222,13 @@ class Trainer:
         self.state, told = prepared
         self.metrics |= told
         data = self.agent.draw(self.state, self.memories, self.clock)
+        if self.agent.on_policy:
+            self._update(data)
+            data = None
         actions, extras, self.carry = self.agent.act(
             self.agent.policy(self.state), self.carry, self.collector.obs, self.collector.first, self.clock, "collect"
         )
-        if data is not None:
-            self.state, metrics = self.agent.update(self.state, data)  # returns at once; runs beside env.step
-            self.metrics |= metrics
-            self.progress.updates += data.updates
+        self._update(data)  # returns at once; runs beside env.step
         actions = self._finite(np.asarray(actions))
         self.progress.decisions += 1
         self.progress.step += self.steps_per_decision
@@ -241,6 +242,13 @@ class Trainer:
     def _happen(self) -> None:
         for event in self.events:
             event(self)
+
+    def _update(self, data: Data | None) -> None:
+        """Learn from what was drawn, if anything was."""
+        if data is not None:
+            self.state, metrics = self.agent.update(self.state, data)
+            self.metrics |= metrics
+            self.progress.updates += data.updates
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         if not np.isfinite(actions).all():

@@ -224,20 +224,27 @@ class Replay:
     def recent(self, count: int, gamma: float = 0.99) -> Batch:
         """The last `count` transitions of every lane in order, `[lanes, count]`; flags are among the extras.
 
-        `next_obs` is what the action led to, also where the episode ended there.
+        `next_obs` is what the action led to, also where the episode ended there. An episode that was cut (its environment
+        failed, or could not be brought back) is truncated.
         """
         index = np.stack([self._last(lane, count) for lane in range(self.lanes)])
-        flags = self._flags.take(index)
+        flags, following = self._flags.take(index), self._follow(index)
+        terminated = (flags & TERMINATED) != 0
         extras = {name: column.take(index, axis=0) for name, column in self._extras.items()}
-        extras |= {"terminated": (flags & TERMINATED) != 0, "truncated": (flags & TRUNCATED) != 0}
+        extras |= {"terminated": terminated, "truncated": (flags & TRUNCATED != 0) | (self._final(following) & ~terminated)}
         return Batch(
             obs=self._obs.take(index, axis=0),
             action=self._action.take(index, axis=0),
             reward=self._reward.take(index),
             discount=np.float32(gamma) * _BOOTSTRAPS.take(flags),
-            next_obs=self._obs.take(self._follow(index), axis=0),
+            next_obs=self._obs.take(following, axis=0),
             extras=extras,
         )
+
+    def _final(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these rows, each of them after a transition, end an episode: those that neither start one nor are open."""
+        opened = [self._position(lane, self._rows[lane]) for lane in range(self.lanes) if self._open[lane]]
+        return ~self._starts(index) & ~np.isin(index, opened)
 
     def _last(self, lane: int, count: int) -> NDArray[np.int64]:
         """The places of a lane's last transitions, oldest first."""

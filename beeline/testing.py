@@ -79,7 +79,8 @@ def check_agent(entry: Entry, env: Any = Point, **options: Any) -> None:
     """
     examine(entry)
     known = {*entry.config.names(), *TrainConfig.names()}
-    chosen = {name: value for name, value in (SMALL | RUN).items() if name in known} | options
+    small = SMALL | RUN | ({"limit": 20} if env is Point else {})
+    chosen = {name: value for name, value in small.items() if name in known} | options
     check = _Check(entry, env, chosen)
     check.sizes()
     check.metrics()

@@ -54,6 +54,11 @@ _UPDATES = "tests/agents/test_actor_critic.py::test_consecutive_updates_equal_th
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
 
 
+_PPO, _PPO_TESTS = "beeline/agents/on_policy.py", "tests/agents/test_ppo.py"
+_PPO_UPDATES = f"{_PPO_TESTS}::test_consecutive_updates_equal_the_specification_in_every_number[tight]"
+_PPO_RATIO = f"{_PPO_TESTS}::test_a_rollout_is_the_current_policys_own"
+
+
 def _under(*cases: str) -> tuple[str, ...]:
     return tuple(f"{_UPDATES}[{case}]" for case in cases)
 
@@ -165,6 +170,65 @@ MUTANTS = (
         "loop: gamma ignored",
         (Edit(LOOP, "gamma=config.gamma, n_step=config.n_step,", "n_step=config.n_step,"),),
         (_BATCHES,),
+    ),
+    Mutant(
+        "ppo: the better instead of the worse of both ratios",
+        (Edit(_PPO, "jnp.maximum(-advantage * ratio,", "jnp.minimum(-advantage * ratio,"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: GAE's λ ignored",
+        (Edit(_PPO, "trace = self.config.gamma * self.config.gae", "trace = self.config.gamma"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: V without its bound",
+        (Edit(_PPO, "if config.value_clip is not None:", "if False:"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: advantages not centred and scaled",
+        (Edit(_PPO, "advantage = centred / (jnp.std(rows[\"advantage\"], ddof=1) + 1e-8)", "advantage = rows[\"advantage\"]"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: log σ not trained",
+        (Edit(_PPO, "self.net.log_prob(params[0], rows",
+              "self.net.log_prob(params[0] | {\"log_std\": jax.lax.stop_gradient(params[0][\"log_std\"])}, rows"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: the gradients' bound on each network alone",
+        (Edit(_PPO, "gradients, _ = self._bound.update(gradients, self._bound.init(gradients))",
+              "gradients = [self._bound.update(each, self._bound.init(each))[0] for each in gradients]"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: the rate never falls",
+        (Edit(_PPO, "move(each.optimiser, slot, gradient, rate)", "move(each.optimiser, slot, gradient)"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: a time limit always has a value",
+        (Edit(_PPO, "rollout.discount if config.bootstrap_limits else rollout.discount * ~truncated", "rollout.discount"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: V's advantage flows over the end of an episode",
+        (Edit(_PPO, "np.float32(~(terminated | truncated))", "np.float32(~terminated)"),),
+        (_PPO_UPDATES,),
+    ),
+    Mutant(
+        "ppo: statistics of observations move within a rollout",
+        (Edit(_PPO, "{\"since\": since, \"running\": running, \"returns\": returns}",
+              "{\"since\": since, \"running\": running, \"returns\": returns,\n"
+              "            \"statistics\": observe(state.host[\"statistics\"], obs)}"),),
+        (_PPO_RATIO,),
+    ),
+    Mutant(
+        "ppo: the old policy acts while the new one is learnt",
+        (Edit(LOOP, "if self.agent.on_policy:", "if False:"),),
+        (_PPO_RATIO,),
     ),
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from beeline.agents import OWN
 
 @pytest.mark.learns
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", sorted(OWN))
+@pytest.mark.parametrize("algo", sorted(set(OWN) - {"ppo"}))  # on-policy: see tests/agents/test_ppo.py
 def test_learns_pendulum_within_ten_thousand_steps(algo: str) -> None:
     """Mean of 20 deterministic episodes; a random policy has about −1200, a good one −150."""
     model: beeline.Model = beeline.model(algo)("gym/Pendulum-v1", seed=0, eval_episodes=0, log_every=5_000)

@@ -110,7 +110,7 @@ def test_a_model_and_a_policy_with_objects_load_when_they_are_given_again(tmp_pa
 @pytest.mark.parametrize(
     ("option", "value", "match"),
     [
-        ("network", Sine, "network = <class .* is not a word; allowed: one of mlp, bac, or an object of beeline.networks.Net"),
+        ("network", Sine, "network = <class .* is not a word; allowed: one of mlp, bac.*, or an object of beeline.networks.Net"),
         ("network", upper, "or an object of beeline.networks.Net"),
         ("blend", Sine(), "or an object of beeline.agents.blends.Blend"),
         ("exploit", Sine(), "or an object of beeline.operators.ExploitLoss"),

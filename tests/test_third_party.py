@@ -191,7 +191,7 @@ def test_the_example_is_trained_killed_resumed_and_loaded(
     words = flags(small(algo, samples=3))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     beeline.run("train", algo, WALK, "--out", whole, *words, env=env)
-    process = beeline.start("train", algo, WALK, "--out", killed, *words, env=env | {"TOY_KILL": "0:77"})
+    process = beeline.start("train", algo, WALK, "--out", killed, *words, env=env | {"TOY_KILL": "1:77"})
     assert process.wait() == -signal.SIGKILL
     beeline.run("resume", killed, env=env)
     same_run(whole, killed)

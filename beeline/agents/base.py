@@ -62,6 +62,7 @@ class Agent(Protocol):
     task: Task
     metric_names: tuple[str, ...]
     memories: Mapping[str, MemorySpec]
+    on_policy: bool  # whether the action of a turn waits for the update that is due in it, so that no old policy acts
 
     def init(self, seed: int) -> Any:
         """The state before the first step."""
@@ -129,6 +130,7 @@ class Defaults:
     """What most agents have nothing to do in; subclass this and write the rest."""
 
     parts: tuple[str, ...] = ()
+    on_policy: bool = False
 
     def begin(self, lanes: int) -> Any:
         """Acting carries nothing."""

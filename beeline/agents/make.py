@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from beeline.feeds import Feed
 
 
-def network(config: OffPolicyConfig) -> Net:
-    """The body of the critics, of V and of the policy: by its name, or an object as it is."""
+def network(config: OffPolicyConfig, hidden: tuple[int, ...] | None = None) -> Net:
+    """The body of the critics and of V, or with other widths: by its name, or an object as it is."""
     own: Any = config.network
-    return body(own, config.hidden, config.initialiser) if isinstance(own, str) else own
+    return body(own, hidden or config.hidden, config.initialiser) if isinstance(own, str) else own
 
 
 def discount(config: OffPolicyConfig, task: Task) -> float:
@@ -43,8 +43,7 @@ def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: boo
     """The policy's network, with `heads` outputs for every action."""
     spaces = task.spaces
     optimiser = adam(config.actor_lr, clip=config.grad_clip)
-    net = body(config.network, config.policy_hidden or config.hidden, config.initialiser)
-    return Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
+    return Learnable(network(config, config.policy_hidden), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
 
 
 def critic(config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True) -> Critic:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Self
 
 from beeline.config import Config, option
 from beeline.errors import ConfigError
@@ -19,6 +21,11 @@ NET, BLEND, LOSS = "beeline.networks:Net", "beeline.agents.blends:Blend", "beeli
 @dataclass(frozen=True)
 class MethodConfig(Config):
     """Base of every method's config: what the run asks of it before it starts."""
+
+    def scheduled(self, steps: int) -> Self:
+        """The config of a run of so many steps: schedules without a length take this one, and keep it if the run is extended."""
+        open_ended = getattr(self, "schedule_steps", 0) is None
+        return dataclasses.replace(self, **{"schedule_steps": steps}) if open_ended else self
 
     @property
     def warm_up(self) -> tuple[str, int]:

@@ -107,6 +107,7 @@ OWN: dict[str, Entry] = {
         _own("sac", "sac", "SACConfig", "soft actor-critic with tuned temperature", "actor-critic"),
         _own("bee-td3", "td3", "BEETD3Config", "TD3 under the BEE operator", "bee"),
         _own("td3", "td3", "TD3Config", "twin delayed DDPG with target smoothing", "actor-critic"),
+        _own("ppo", "ppo", "PPOConfig", "proximal policy optimisation: clipped updates on whole rollouts", "on-policy"),
     )
 }  # fmt: skip
 

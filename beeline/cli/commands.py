@@ -16,6 +16,7 @@ from beeline.errors import BeelineError, ConfigError, notes
 
 if TYPE_CHECKING:
     from beeline.agents import Entry
+    from beeline.config import Config
 
 
 def _defaults(config: type) -> dict[str, Any]:
@@ -50,13 +51,17 @@ def _add_options(
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors as sentences, with the nearest option for one that does not exist."""
+    """Errors as sentences, with the nearest option for one that does not exist, and the reason for one that cannot apply."""
+
+    config: type[Config] | None = None  # of the algorithm that is named
 
     def error(self, message: str) -> typing.NoReturn:
         if message.startswith("unrecognized arguments:"):
             import difflib
 
             given = message.split(":", 1)[1].split()[0]
+            if self.config is not None:
+                self.config.refuse(given.removeprefix("--").split("=")[0].replace("-", "_"))
             known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             near = difflib.get_close_matches(given.split("=")[0], known, n=3, cutoff=0.5)
             raise ConfigError(f"unknown option {given}.{' Did you mean ' + ' or '.join(near) + '?' if near else ''}")
@@ -64,8 +69,11 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def _parse(prog: str, arguments: Sequence[str], fill: Callable[[argparse.ArgumentParser], None]) -> argparse.Namespace:
+def _parse(
+    prog: str, arguments: Sequence[str], fill: Callable[[argparse.ArgumentParser], None], config: type[Config] | None = None
+) -> argparse.Namespace:
     parser = _Parser(prog=f"beeline {prog}", description=COMMANDS[prog][1], allow_abbrev=False)
+    parser.config = config
     fill(parser)
     return parser.parse_args(arguments)
 
@@ -115,12 +123,14 @@ def train(arguments: Sequence[str]) -> int:
         else:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
-    given = vars(_parse("train", arguments, fill))
+    given = vars(_parse("train", arguments, fill, algorithm.config if algorithm else None))
     own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
     from beeline import api, envs
     from beeline.display import make_display
+    from beeline.envs import trust
 
+    trust.allow(own["env"])  # the user speaks here, before anything is looked at
     for finding in envs.quick(own["env"]):
         _note(finding.message)
     run = api.train(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from beeline.networks.base import Draw, Ensemble, Head, Learnable, Net, Params, Scalar, Slot, adam, descend, parameter_count
-from beeline.networks.mlp import Bac, Ln, Mlp, elu, layer_norm
+from beeline.networks.mlp import Bac, Ln, Mlp, Tanh, elu, layer_norm
 from beeline.networks.normaliser import Statistics, init_statistics, normalise, observe
 
-BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "ln": Ln}
+BODIES: dict[str, type[Mlp]] = {"mlp": Mlp, "bac": Bac, "ln": Ln, "tanh": Tanh}
 
 
-def body(name: str, hidden: tuple[int, ...], initialiser: str) -> Net:
+def body(name: str, hidden: tuple[int, ...], initialiser: str, head_gain: float = 1.0) -> Net:
     """The body of that name."""
-    return BODIES[name](tuple(hidden), initialiser)
+    return BODIES[name](tuple(hidden), initialiser, head_gain)
 
 
 __all__ = [
     "BODIES", "Bac", "Draw", "Ensemble", "Head", "Learnable", "Ln", "Mlp", "Net", "Params", "Scalar", "Slot", "Statistics",
-    "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
+    "Tanh", "adam", "body", "descend", "elu", "init_statistics", "layer_norm", "normalise", "observe", "parameter_count",
 ]  # fmt: skip

@@ -142,15 +142,20 @@ class Learnable:
 def descend(optimiser: Any, slot: Slot, loss: Any, rate: Any = None) -> tuple[Slot, Any]:
     """One optimiser step on `loss(params) -> (value, more)`, `rate` times as far where given; returns `more` as well."""
     gradients, more = jax.grad(loss, has_aux=True)(slot.live)
+    return move(optimiser, slot, gradients, rate), more
+
+
+def move(optimiser: Any, slot: Slot, gradients: Params, rate: Any = None) -> Slot:
+    """One optimiser step along gradients that are there already, `rate` times as far where given."""
     updates, opt = optimiser.update(gradients, slot.opt, slot.live)
     if rate is not None:
         updates = jax.tree.map(lambda update: rate * update, updates)
-    return slot._replace(live=optax.apply_updates(slot.live, updates), opt=opt), more
+    return slot._replace(live=optax.apply_updates(slot.live, updates), opt=opt)
 
 
-def adam(rate: float, *, beta1: float = 0.9, clip: float | None = None) -> Any:
+def adam(rate: float, *, beta1: float = 0.9, eps: float = 1e-8, clip: float | None = None) -> Any:
     """Adam (Kingma and Ba 2015), with a bound on the gradient's norm where one is given."""
-    plain = optax.adam(rate, b1=beta1)
+    plain = optax.adam(rate, b1=beta1, eps=eps)
     return plain if clip is None else optax.chain(optax.clip_by_global_norm(clip), plain)
 
 

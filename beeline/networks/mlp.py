@@ -71,6 +71,13 @@ class Mlp:
         return jax.nn.relu(x)
 
 
+class Tanh(Mlp):
+    """Linear-tanh for every hidden width, and a linear last layer: PPO's body."""
+
+    def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
+        return jnp.tanh(x)
+
+
 class Bac(Mlp):
     """The BAC release's body: Linear-LayerNorm-tanh, then Linear-ELU, and a linear last layer."""
 

@@ -137,7 +137,7 @@ def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
     """Start from the policy that `init_from` names; only ever at step 0, so a resumed run no longer needs the file."""
     if not plan.init_from:
         return
-    arrays, meta = read_arrays(Path(plan.init_from).resolve())
+    arrays, meta = read_arrays(Path(plan.init_from))
     agent = trainer.agent
     try:
         trainer.state = agent.with_policy(trainer.state, trees.from_arrays(agent.blank_policy(), arrays))

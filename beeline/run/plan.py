@@ -36,8 +36,8 @@ class Plan:
         given = {**algorithm.preset(preset, env_id), **options}
         loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
         own = {name: value for name, value in given.items() if name not in loop}
-        agent = algorithm.config.make(own, also=TrainConfig.names())
-        plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
+        agent, train = algorithm.config.make(own, also=TrainConfig.names()), TrainConfig.make(loop)
+        plan = cls(algorithm.name, env_id, preset, agent.scheduled(train.steps), train, init_from)
         plan.check_ring()
         return plan
 
@@ -97,7 +97,7 @@ class Plan:
         if self.train.steps <= warm_up:
             raise ConfigError(
                 f"steps = {self.train.steps} is not more than the warm-up ({name} = {warm_up}), so the policy would "
-                f"never act. Give more steps or lower {name}."
+                f"never act or never learn. Give more steps or lower {name}."
             )
 
     @property

@@ -23,7 +23,10 @@ WALK = "toys:Walk-v0"
 
 
 def options(algo: str, **changes: Any) -> list[str]:
-    return flags(OPTIONS | ({"learn_after": 50} if "td3" in algo else {}) | changes)
+    own = OPTIONS | ({"learn_after": 50} if "td3" in algo else {})
+    if algo == "ppo":  # without a warm-up
+        own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
+    return flags(own | changes)
 
 
 def rows(path: Path) -> int:
@@ -44,6 +47,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bac", WALK, {"num_envs": 3, "steps": 600, "threads": 2, "hidden": (128, 128), "batch_size": 128}),
     ("td3", WALK, {"normalize_obs": True, "acting_noise": "pink", "n_step": 3, "critic_updates_per_step": 2}),
     ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
+    ("ppo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
 ]
 
 
