@@ -199,8 +199,8 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, ac
     except CheckpointError as error:
         raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
     planned = checkpoint.meta.get("plan", {}).get("steps", plan.train.steps)
-    if planned != folder.plan().train.steps:
-        report(f"config.json says steps = {folder.plan().train.steps}; when the checkpoint was made it was {planned}.")
+    if planned != (said := folder.config()["train"]["steps"]):
+        report(f"config.json says steps = {said}; when the checkpoint was made it was {planned}.")
     return take_checkpoint(trainer, checkpoint, plan, folder.path, report, folder.config().get("accepted"), accept)
 
 
