@@ -23,6 +23,7 @@ test-all: test
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy beeline
+	$(BIN)/lint-imports
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

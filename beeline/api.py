@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from beeline import envs, files, runtime, trees
+from beeline import agents, envs, files, models, runtime, trees
 from beeline.envs import registry, trust
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, Interrupted, RunFolderError, notes
 from beeline.evaluate import Evaluation, evaluate, never
@@ -68,9 +68,9 @@ class Run:
         """The rows of the metrics table."""
         return read_metrics(self.path / "metrics.csv")
 
-    def policy(self, best: bool = False) -> Policy:
-        """The latest policy, or the best evaluated one."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path)
+    def policy(self, best: bool = False, **objects: Any) -> Policy:
+        """The latest policy, or the best evaluated one; objects handed over in Python are given again."""
+        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path, **objects)
 
     @property
     def final_return(self) -> float | None:
@@ -142,16 +142,18 @@ def resume(
     report: Report = _quiet,
     display: Callable[[Trainer, Plan], Any] | None = None,
     accept_config: bool = False,
+    **objects: Any,
 ) -> Run:
     """Go on with a run from its newest intact checkpoint; with `steps`, extend it to that many in all.
 
     An option in config.json that is not as the checkpoint says is refused, or taken and written down with `accept_config`.
+    What the run was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again, as `env` is.
     """
     trust.allow(env, eval_env)
     folder = RunFolder.open(Path(path))
     folder.lock()
     try:
-        plan = folder.plan()
+        plan = folder.plan(objects)
         task = task_of(plan, env)
         if steps is not None:
             if steps < plan.train.steps:
@@ -197,8 +199,8 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, ac
     except CheckpointError as error:
         raise CheckpointError(f"{error} The run is left as it is. {_instead(plan, folder)}") from None
     planned = checkpoint.meta.get("plan", {}).get("steps", plan.train.steps)
-    if planned != folder.plan().train.steps:
-        report(f"config.json says steps = {folder.plan().train.steps}; when the checkpoint was made it was {planned}.")
+    if planned != (said := folder.config()["train"]["steps"]):
+        report(f"config.json says steps = {said}; when the checkpoint was made it was {planned}.")
     return take_checkpoint(trainer, checkpoint, plan, folder.path, report, folder.config().get("accepted"), accept)
 
 
@@ -416,37 +418,9 @@ def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
     return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
 
 
-class SAC(Model):
-    """Soft actor-critic."""
-
-    algo = "sac"
-
-
-class BAC(Model):
-    """BEE actor-critic."""
-
-    algo = "bac"
-
-
-class TD3(Model):
-    """Twin delayed DDPG."""
-
-    algo = "td3"
-
-
-class BEETD3(Model):
-    """TD3 under the BEE operator."""
-
-    algo = "bee-td3"
-
-
-class PPO(Model):
-    """Proximal policy optimisation."""
-
-    algo = "ppo"
-
-
-MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3, PPO)}
+def model(name: str) -> type[Model]:
+    """The class of an algorithm, one of ours or of an installed package: `model("bac")` is `beeline.BAC`."""
+    return models.make_class(agents.get(name), Model)
 
 
 def load(
@@ -456,23 +430,26 @@ def load(
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
     accept_config: bool = False,
+    **objects: Any,
 ) -> Any:
     """A `Model` from a saved folder or a run folder, ready to go on; a `Policy` from a policy file.
 
     As in `resume`, an option that has changed since the checkpoint is refused unless `accept_config` says that it is meant.
+    What was given as an object in Python (`network=…`, `blend=…`, `exploit=…`) is given again.
     """
     trust.allow(env, eval_env)
     path = Path(path)
     if path.is_file():
-        return load_policy(path)
+        return load_policy(path, **objects)
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
-    plan = folder.plan()
+    plan = folder.plan(objects)
     runtime.configure(plan.train.threads, plan.train.device)
-    model = MODELS[plan.algo].__new__(MODELS[plan.algo])
-    model._set_up(plan, task_of(plan, env), eval_env, callbacks)
-    table = MetricsTable(path / "metrics.csv", _record(model.trainer).columns)
+    kind = model(plan.algo)
+    found = kind.__new__(kind)
+    found._set_up(plan, task_of(plan, env), eval_env, callbacks)
+    table = MetricsTable(path / "metrics.csv", _record(found.trainer).columns)
 
     def usable(meta: Mapping[str, Any]) -> None:
         check_meta(meta)
@@ -480,32 +457,32 @@ def load(
 
     checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report, usable=usable)
     known = folder.config().get("accepted")
-    new = take_checkpoint(model.trainer, checkpoint, plan, path, report, known, accept_config)
-    model._accepted = [*(known if isinstance(known, list) else []), *new]
+    new = take_checkpoint(found.trainer, checkpoint, plan, path, report, known, accept_config)
+    found._accepted = [*(known if isinstance(known, list) else []), *new]
     if "rows" not in checkpoint.meta:
-        model.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
-    return model
+        found.trainer.recorder.rows = parse_metrics(table.recover(checkpoint.meta))
+    return found
 
 
 def evaluate_run(
-    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None
+    path: str | Path, *, episodes: int = 10, best: bool = False, seed: int = 1, env: Any = None, **objects: Any
 ) -> tuple[Evaluation, Policy]:
-    """Evaluate the policy of a run folder (or a policy file) on fresh episodes."""
+    """Evaluate the policy of a run folder (or a policy file) on fresh episodes; objects handed over in Python are given again."""
     trust.allow(env)
-    policy = _policy_of(path, best)
+    policy = _policy_of(path, best, **objects)
     with _fitting_env(policy, env) as test_env:
         result = evaluate(policy.player(seed), test_env, seed=seed, episodes=episodes)
     return result, policy
 
 
 def key_frames(
-    path: str | Path, count: int, *, best: bool = False, seed: int = 1, env: Any = None
+    path: str | Path, count: int, *, best: bool = False, seed: int = 1, env: Any = None, **objects: Any
 ) -> tuple[list[KeyFrame], float, Policy]:
     """Evenly spaced frames of one episode of a run's or file's greedy policy, the episode's return, and the policy."""
     from beeline.envs import rendering, video
 
     trust.allow(env)
-    policy = _policy_of(path, best)
+    policy = _policy_of(path, best, **objects)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)  # as in `film`
         backend, message = rendering.choose_backend()
@@ -516,9 +493,9 @@ def key_frames(
     return frames, total, policy
 
 
-def _policy_of(path: str | Path, best: bool) -> Policy:
+def _policy_of(path: str | Path, best: bool, **objects: Any) -> Policy:
     path = Path(path)
-    return load_policy(path) if path.is_file() else Run(RunFolder.open(path).path).policy(best)
+    return load_policy(path, **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import math
 import types
 import typing
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from beeline.errors import ConfigError
 
+OBJECT = "object:"  # how an object that was handed over in Python is named in a record
 _SWITCH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
@@ -20,9 +22,30 @@ def _plain(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
+def located(at: Any) -> Any:
+    """The thing itself, or what is found at "module:attribute"; the module is imported here."""
+    if not isinstance(at, str):
+        return at
+    module, _, name = at.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def named(value: Any) -> Any:
+    """A value as a record holds it: tuples are lists, and an object handed over in Python is its name."""
+    if isinstance(value, tuple):
+        return list(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return OBJECT + getattr(value, "__qualname__", type(value).__qualname__)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a field may hold: its description and its range."""
+    """What a field may hold: its description and its range.
+
+    `objects` is where the protocol is found, as "module:attribute", that an object given instead of a word must satisfy; the
+    word is not asked for then. Such an object exists in Python alone, so a record has only its name.
+    """
 
     doc: str
     low: float | None = None
@@ -30,6 +53,7 @@ class Rule:
     above: float | None = None
     choices: tuple[str, ...] | None = None
     alias: str | None = None
+    objects: str | None = None
 
     @property
     def bounded(self) -> bool:
@@ -52,6 +76,11 @@ class Rule:
             return value
         said = _SWITCH.get(value.lower(), value) if isinstance(value, str) else value
         return {True: "on", False: "off"}[said] if isinstance(said, bool) else said
+
+    def takes(self, value: Any) -> bool:
+        """Whether this is an object of the protocol; a class is none, an instance of it may be."""
+        plain = value is None or isinstance(value, type | bool | int | float | str | list | tuple)
+        return self.objects is not None and not plain and isinstance(value, located(self.objects))
 
     def admits(self, value: Any) -> bool:
         """Whether a value of the right type lies in the range."""
@@ -136,10 +165,18 @@ class Config:
         for field in dataclasses.fields(self):
             rule: Rule = field.metadata["rule"]
             value = rule.word(getattr(self, field.name))
+            if rule.takes(value):
+                continue
+            if rule.objects and isinstance(value, str) and value.startswith(OBJECT):
+                raise ConfigError(
+                    f"{field.name} = {value!r} is an object that was handed over in Python and is not in the record: "
+                    f"give it again with {field.name}=…."
+                )
             try:
                 value = _coerce(value, hints[field.name])
             except (TypeError, ValueError, OverflowError):
                 allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
+                allowed += f", or an object of {rule.objects.replace(':', '.')}" if rule.objects else ""
                 raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}{allowed}.") from None
             if value is not None and not rule.admits(value):
                 raise ConfigError(f"{field.name} = {value!r} is out of range; allowed: {rule.allowed or 'a finite number'}.")
@@ -175,6 +212,18 @@ class Config:
         return cls(**named)
 
     @classmethod
+    def recorded(cls, options: Mapping[str, Any], objects: Mapping[str, Any]) -> Self:
+        """The config of a record, with the objects that it has only the names of given again."""
+        for name, value in objects.items():
+            was = options.get(name)
+            if not (isinstance(was, str) and was.startswith(OBJECT)):
+                kept = f"{name} = {was!r} is kept" if name in options else f"it has no {name}"
+                raise ConfigError(f"{name}=… cannot be given to what was recorded: {kept}.")
+            if named(value) != was:
+                raise ConfigError(f"this was made with {name} = {was!r}, not with {named(value)!r}.")
+        return cls.make({**options, **objects})
+
+    @classmethod
     def refuse(cls, name: str) -> None:
         """Raise with the reason if this is an option that cannot apply."""
         reason = cls.refused.get(name)
@@ -183,4 +232,4 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in self.names()}
+        return {name: named(getattr(self, name)) for name in self.names()}

@@ -11,7 +11,7 @@ raises `ValueError` while tracing instead of broadcasting to `[B, B]`.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +90,7 @@ def exponential_loss(q: Array, v: Array, alpha: Scalar, cap: float = 5.0) -> Arr
     return jnp.exp(x - shift) + jnp.exp(-shift) * v / alpha
 
 
+@runtime_checkable
 class ExploitLoss(Protocol):
     """The loss of V per sample; `strength` is the expectile, or the regularisation weight α of SQL and EQL."""
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from beeline import agents
-from beeline.agents.presets import preset_options
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
@@ -89,7 +88,7 @@ def run_options() -> str:
 
 def algorithm_options() -> str:
     """The options of all algorithms, with each one's value under the preset `light`."""
-    configs = {name: entry.config.make(preset_options(name, "gym/any", "light")) for name, entry in agents.ALGORITHMS.items()}
+    configs = {name: agents.make_config(name, "gym/any", "light", {}) for name in agents.OWN}
     rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
     rows = [
         [
@@ -105,13 +104,12 @@ def algorithm_options() -> str:
 
 def preset_table(algo: str) -> str:
     """Every option of an algorithm under `light` and under `paper`; columns of `paper` that agree are one."""
-    config = agents.get(algo).config
-    columns = {"light": config.make(preset_options(algo, "gym/any", "light"))}
-    paper = {title: config.make(preset_options(algo, env, "paper")) for title, env in PAPER_COLUMNS.items()}
+    columns = {"light": agents.make_config(algo, "gym/any", "light", {})}
+    paper = {title: agents.make_config(algo, env, "paper", {}) for title, env in PAPER_COLUMNS.items()}
     if len({repr(each) for each in paper.values()}) == 1:
         paper = {"paper": next(iter(paper.values()))}
     columns |= paper
-    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in config.names()]
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in columns["light"].names()]
     return table(["option", *columns], rows)
 
 
@@ -136,7 +134,7 @@ def dkitty_options() -> str:
 
 def algorithms() -> str:
     """The algorithms."""
-    rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.ALGORITHMS.values()]
+    rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.OWN.values()]
     return table(["algorithm", "what it is"], rows)
 
 
@@ -270,7 +268,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
     "mistakes": mistakes,
-    **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
+    **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 
 

@@ -24,7 +24,7 @@ from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-ALGORITHMS = list(agents.ALGORITHMS)
+ALGORITHMS = list(agents.OWN)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPACES = Spaces(3, (-2.0,), (2.0,))
 
@@ -197,6 +197,9 @@ def check_keywords(page: Path, call: ast.Call) -> None:
     allowed = set(inspect.signature(function).parameters) if callable(function) else set()
     if algo:
         allowed |= {*TrainConfig.names(), *agents.get(algo).config.names()}
+    if "objects" in allowed:
+        configs = (entry.config for entry in agents.OWN.values())
+        allowed |= {name for config in configs for name, rule in config.rules().items() if rule.objects}
     given = {keyword.arg for keyword in call.keywords if keyword.arg}
     assert given <= allowed, f"{name(page)}: {ast.unparse(call)} has no {given - allowed}"
 
@@ -210,13 +213,16 @@ def run_block(page: str, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_the_example_of_an_algorithm_builds_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    from beeline.agents.actor_critic import ActorCritic
+def test_the_walk_through_an_algorithm_shows_every_line_of_it() -> None:
+    """tests/test_third_party.py trains, kills, resumes and loads it."""
 
-    config = run_block("adding-an-algorithm.md", "class DDPGConfig", monkeypatch).DDPGConfig(hidden=(8, 8))
-    state = ActorCritic(config, SPACES).init(0)
-    assert state.critic[0]["w"].shape == (1, 4, 8)  # one critic over 3 observations and 1 action
-    assert config.policy_interval == 1
+    def lines(text: str) -> list[str]:
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    example = ROOT / "examples" / "expected_sac" / "expected_sac"
+    source = [line for file in ("__init__.py", "backup.py") for line in lines((example / file).read_text())]
+    shown = [line for block in blocks(DOCS / "adding-an-algorithm.md", "python") for line in lines(block)]
+    assert shown[: len(source)] == source
 
 
 def test_the_example_of_an_environment_passes_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

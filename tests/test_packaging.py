@@ -26,7 +26,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_code_data_and_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    needed_ones = ("beeline/py.typed", "beeline/cli/commands.py", "beeline/agents/base.py", "beeline/report/data/curves.npz")
+    needed_ones = (
+        "beeline/py.typed", "beeline/__init__.pyi", "beeline/cli/commands.py", "beeline/agents/base.py",
+        "beeline/report/data/curves.npz",
+    )  # fmt: skip
     for needed in needed_ones:
         assert needed in names
     assert any(name.startswith("beeline/report/assets/") for name in names)

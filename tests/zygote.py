@@ -16,6 +16,7 @@ def child(order: dict[str, Any]) -> int:
         os.dup2(file, descriptor)
     sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", buffering=1) for descriptor in (1, 2))
     os.environ.update(order["env"])
+    sys.path[:0] = order["env"].get("PYTHONPATH", "").split(os.pathsep)
     if order["fault"]:
         die_at(**order["fault"])
     from beeline.cli import main

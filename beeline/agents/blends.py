@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array
@@ -21,6 +21,7 @@ class Signals(NamedTuple):
     target_q: Array  # Q̄_min(s, a)
 
 
+@runtime_checkable
 class Blend(Protocol):
     """Chooses λ; returns the target, λ per sample and the next state. `shape` is that of the targets, `[B]` or `[K, B]`."""
 
@@ -94,8 +95,10 @@ class AdaBatchBlend:
         return operators.blend(signals.exploit, signals.explore, lam), lam, {"error": mean, "lam": jnp.ravel(lam)[0]}
 
 
-def make_blend(name: str, lam: float) -> Blend:
-    """The blend of that name; `lam` is used by `fixed` alone."""
+def make_blend(name: Any, lam: float) -> Blend:
+    """The blend of that name, or the object itself; `lam` is used by `fixed` alone."""
+    if not isinstance(name, str):
+        return name
     if name == "fixed":
         return FixedBlend(lam)
     if name in ("min", "max"):

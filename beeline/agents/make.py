@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from beeline.feeds import Feed
 
 
-def network(config: OffPolicyConfig) -> Net:
-    """The body of the critics and of V."""
-    return body(config.network, config.hidden, config.initialiser)
+def network(config: OffPolicyConfig, hidden: tuple[int, ...] | None = None) -> Net:
+    """The body of the critics and of V, or with other widths: by its name, or an object as it is."""
+    own: Any = config.network
+    return body(own, hidden or config.hidden, config.initialiser) if isinstance(own, str) else own
 
 
 def discount(config: OffPolicyConfig, task: Task) -> float:
@@ -42,8 +43,7 @@ def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: boo
     """The policy's network, with `heads` outputs for every action."""
     spaces = task.spaces
     optimiser = adam(config.actor_lr, clip=config.grad_clip)
-    net = body(config.network, config.policy_hidden or config.hidden, config.initialiser)
-    return Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
+    return Learnable(network(config, config.policy_hidden), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
 
 
 def critic(config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True) -> Critic:
@@ -77,7 +77,7 @@ def bee(
     """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
     if not config.bee:
         return inner
-    groups = critic.shape[:-1]
+    groups, loss = critic.shape[:-1], _loss(config.exploit)
     net = network(config)
     value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, adam(config.value_lr, clip=config.grad_clip))
     return Bee(
@@ -85,12 +85,16 @@ def bee(
         actor=actor,
         critic=critic,
         value=value,
-        loss=operators.EXPLOIT[config.exploit],
+        loss=loss,
         strength=config.expectile if config.exploit == "expectile" else config.exploit_alpha,
         blend=make_blend(config.blend, config.lam),
         batch_size=config.batch_size,
         entropy=entropy,
     )
+
+
+def _loss(exploit: Any) -> operators.ExploitLoss:
+    return operators.EXPLOIT[exploit] if isinstance(exploit, str) else exploit
 
 
 def off_policy(

@@ -137,7 +137,8 @@ class PPO(Defaults):
         for name in parts:
             each = self.learnables[name]
             fresh[name] = jax.jit(each.slot)(each.draw(Draw(clock.seed, f"init/{name}", clock.step)))
-        return dataclasses.replace(state, **fresh, host=state.host | {"since": np.zeros_like(state.host["since"])})
+        host = state.host | ({"since": np.zeros_like(state.host["since"])} if parts else {})
+        return dataclasses.replace(state, **fresh, host=host)
 
     def policy(self, state: State) -> Any:
         """The policy's parameters, those of V, which is kept beside each action, and the statistics that scale observations."""

@@ -14,6 +14,8 @@ INITIALISERS = ("xavier", "torch", "orthogonal")
 CRITICS = ("auto", "on", "mean", "off")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
+# What an object must satisfy that is handed over in Python instead of a name.
+NET, BLEND, LOSS = "beeline.networks:Net", "beeline.agents.blends:Blend", "beeline.operators:ExploitLoss"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class MethodConfig(Config):
 class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
-    network: str = option("mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES)
+    network: str = option(
+        "mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
+    )
     hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
     policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
     initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
@@ -67,8 +71,8 @@ class OffPolicyConfig(MethodConfig):
     normalize_obs: bool = option(False, "scale observations by their running mean and deviation")
     acting_noise: str = option("white", "noise of collecting: white, or pink (1/f)", choices=("white", "pink"))
     lam: float = option(0.0, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
-    blend: str = option("fixed", "how λ is chosen", choices=BLENDS)
-    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS)
+    blend: str = option("fixed", "how λ is chosen", choices=BLENDS, objects=BLEND)
+    exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS, objects=LOSS)
     expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
     exploit_alpha: float = option(1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0)
     value_lr: float = option(3e-4, "learning rate of V", above=0.0)

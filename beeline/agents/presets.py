@@ -7,6 +7,11 @@ as well. Numbers of steps are absolute, never a share of the budget, so that a r
 from __future__ import annotations
 
 
+def paper_preset(env_id: str) -> str:
+    """The preset of the paper's tables for a task, and its column there."""
+    return f"paper ({suite_column(env_id)})"
+
+
 def suite_column(env_id: str) -> str:
     """Which column of the paper's tables a task belongs to."""
     suite, _, task = env_id.partition("/")

@@ -5,20 +5,29 @@ Packages of others add theirs through the entry-point group `beeline.algorithms`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import importlib
-import importlib.metadata
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from beeline.config import located, option
 from beeline.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from beeline.agents.base import Agent, Spaces, Task
     from beeline.agents.options import MethodConfig
 
 GROUP = "beeline.algorithms"
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")  # folders, commands and classes have it
+# Words that commands and `Model` take for themselves, beside the options of the run.
+TAKEN = (
+    "accept_config", "algo", "algos", "callbacks", "display", "env", "env_kwargs", "eval_env", "file", "init_from", "name", "out",
+    "preset", "quiet", "ray", "report", "retry_failed", "seeds", "tasks", "workers",
+)  # fmt: skip
 Preset = Callable[[str], dict[str, Any]]  # the options of a preset for a task's id
 
 
@@ -34,7 +43,7 @@ class Entry:
     summary: str
     config_at: Any
     build_at: Any
-    presets_at: Any = None
+    presets_at: Any = dataclasses.field(default=None, hash=False)  # may be a dict
     group: str = "other"
     model: str = ""  # the name of its class in Python; none: made from `name`
     bee: bool = False  # whether `name` stands for a method under the BEE operator, λ = .5 unless told otherwise
@@ -42,12 +51,12 @@ class Entry:
     @property
     def config(self) -> type[MethodConfig]:
         """The config class."""
-        return _bee_config(_find(self.config_at)) if self.bee else _find(self.config_at)
+        return _bee_config(located(self.config_at)) if self.bee else located(self.config_at)
 
     @property
     def presets(self) -> Mapping[str, Preset]:
         """The presets by name; a method without any has `light`, which changes nothing."""
-        return _find(self.presets_at) if self.presets_at is not None else {"light": lambda env_id: {}}
+        return located(self.presets_at) if self.presets_at is not None else {"light": lambda env_id: {}}
 
     @property
     def class_name(self) -> str:
@@ -67,21 +76,12 @@ class Entry:
         """The agent of a config and a task."""
         from beeline.agents.base import Spaces, Task
 
-        return _find(self.build_at)(config, Task(task) if isinstance(task, Spaces) else task)
-
-
-def _find(at: Any) -> Any:
-    if not isinstance(at, str):
-        return at
-    module, _, name = at.partition(":")
-    return getattr(importlib.import_module(module), name)
+        return located(self.build_at)(config, Task(task) if isinstance(task, Spaces) else task)
 
 
 @functools.cache
 def _bee_config(base: type) -> type:
     """The same config with the exploit part on by default."""
-    from beeline.config import option
-
     lam = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
     name = f"Bee{base.__name__}"
     body = {"lam": lam, "__annotations__": {"lam": float}, "__module__": base.__module__, "__doc__": f"{base.__doc__} Under BEE."}
@@ -121,27 +121,60 @@ GROUPS = {
 }
 
 
+def examine(entry: Any) -> None:
+    """Raise where an entry cannot live beside the others; its config and presets are imported for this, its agent is not."""
+    from beeline.agents.options import MethodConfig
+    from beeline.options import TrainConfig
+
+    if not isinstance(entry, Entry):
+        raise TypeError(f"this is a {type(entry).__name__}, not a beeline Entry")
+    if not NAME.fullmatch(entry.name):
+        raise ValueError(f"the name {entry.name!r} is not made of small letters, digits and single dashes between them")
+    if not (isinstance(entry.config, type) and issubclass(entry.config, MethodConfig)):
+        raise TypeError(f"its config {entry.config!r} is not a subclass of beeline.agents.options.MethodConfig")
+    rules = entry.config.rules()
+    for name in (*rules, *(rule.alias for rule in rules.values() if rule.alias)):
+        if name in TAKEN or name in TrainConfig.names():
+            raise ValueError(f"its option {name!r} has the name of one that every run has")
+    if not entry.presets:
+        raise ValueError("it has an empty set of presets; leave them out, or give one")
+    entry.config.make({name: each for name, each in entry.preset(None, "").items() if name not in TrainConfig.names()})
+
+
 class Algorithms(Mapping[str, Entry]):
-    """Our algorithms, and those of installed packages; a package that cannot be read is named in `failures`."""
+    """Our algorithms, and those of installed packages; a package that cannot be used is named in `failures`."""
 
     def __init__(self) -> None:
         self._found: dict[str, Entry] | None = None
-        self.failures: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
+        self.lent: dict[str, Entry] = {}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """By the name of their entry point: the packages that cannot be used, and why."""
+        self._entries()
+        return self._failures
 
     def _entries(self) -> dict[str, Entry]:
         if self._found is None:
-            self._found = dict(OWN)
-            for point in importlib.metadata.entry_points(group=GROUP):
+            from importlib.metadata import entry_points
+
+            self._found, self._failures = dict(OWN), {}
+            for point in sorted(set(entry_points(group=GROUP)), key=lambda each: (each.name, each.value)):
                 try:
-                    entry = point.load()
-                    if not isinstance(entry, Entry):
-                        raise TypeError(f"{point.value} is a {type(entry).__name__}, not a beeline Entry")
-                    if entry.name in self._found:
-                        raise ValueError(f"the name {entry.name!r} is taken")
-                    self._found[entry.name] = entry
-                except Exception as error:  # whatever a stranger's package does, the others are there
-                    self.failures[point.name] = f"{type(error).__name__}: {error}"
-        return self._found
+                    self._add(point, self._found)
+                except (Exception, SystemExit) as error:  # whatever a stranger's package does, the others are there
+                    package = f"package {point.dist.name}" if point.dist else point.value
+                    self._failures[point.name] = f"{package}, {point.value}: {type(error).__name__}: {error}"
+        return self._found | self.lent
+
+    @staticmethod
+    def _add(point: EntryPoint, found: dict[str, Entry]) -> None:
+        entry = point.load()
+        examine(entry)
+        if entry.name in found:
+            raise ValueError(f"the name {entry.name!r} is taken")
+        found[entry.name] = entry
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries()[name]
@@ -154,7 +187,17 @@ class Algorithms(Mapping[str, Entry]):
 
     def forget(self) -> None:
         """Look for packages again."""
-        self._found, self.failures = None, {}
+        self._found = None
+
+    @contextlib.contextmanager
+    def lend(self, entry: Entry) -> Iterator[None]:
+        """Let an entry be known under its name for a while, before that of any other; it need not be installed."""
+        before = self.lent
+        self.lent = before | {entry.name: entry}
+        try:
+            yield
+        finally:
+            self.lent = before
 
 
 ALGORITHMS = Algorithms()
@@ -163,12 +206,13 @@ ALGORITHMS = Algorithms()
 def get(name: str) -> Entry:
     """The algorithm of that name, or an error with the nearest names."""
     key = name.lower().replace("_", "-")
-    if key in OWN:
-        return OWN[key]
+    known = OWN | ALGORITHMS.lent  # without looking for packages
+    if key in known:
+        return known[key]
     if key not in ALGORITHMS:
         failed = ALGORITHMS.failures.get(key)
         if failed:
-            raise ConfigError(f"the package that brings the algorithm {name!r} cannot be imported ({failed}).")
+            raise ConfigError(f"the algorithm {name!r} cannot be used ({failed}).")
         raise UnknownNameError("algorithm", name, ALGORITHMS, f"Known: {', '.join(ALGORITHMS)} (see: beeline algos).")
     return ALGORITHMS[key]
 
@@ -181,4 +225,4 @@ def make_config(algo: str, env_id: str, preset: str | None, options: Mapping[str
     return entry.config.make({**chosen, **options})
 
 
-__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "get", "make_config"]
+__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "examine", "get", "make_config"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from beeline.agents.options import BODIES, OffPolicyConfig
+from beeline.agents.options import BODIES, NET, OffPolicyConfig
 from beeline.agents.presets import suite_column
 from beeline.config import option
 from beeline.errors import ConfigError
@@ -41,7 +41,9 @@ class SACConfig(OffPolicyConfig):
 class BACConfig(SACConfig):
     """BEE actor-critic: SAC under the BEE operator."""
 
-    network: str = option("bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES)
+    network: str = option(
+        "bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
+    )
     target_interval: int = option(2, "updates between two target updates", low=1)
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 

@@ -25,7 +25,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", help="tasks, separated by commas")
     parser.add_argument("--seeds", help="how many (5: 0 to 4), or which (0,3,7) [5]")
     parser.add_argument("--steps", help="environment steps of every run [100000]")
-    parser.add_argument("--preset", help="light or paper [light]")
+    parser.add_argument("--preset", help="light, paper, or another of the algorithms' own [each one's first]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the matrix [runs/<file>, else runs/bench]")
     parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
     parser.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster at HOST:PORT, or on a new one here (local)")
@@ -45,6 +45,9 @@ def _add(group: argparse._ArgumentGroup, config: type[Config], seen: set[str]) -
             continue
         seen.add(name)
         flags = [f"--{name.replace('_', '-')}", *([f"--{rule.alias}"] if rule.alias else [])]
+        flags = [flag for flag in flags if flag not in group._option_string_actions]  # one's alias is another's name
+        if not flags:
+            continue
         text = f"{rule.doc}{f' [{rule.allowed}]' if rule.allowed else ''}".replace("%", "%%")
         if hints[name] is bool:
             group.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)

@@ -179,7 +179,8 @@ def _options_of(algo: str) -> set[str]:
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under their own names: dashes and aliases resolved."""
     configs: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
-    aliases = {rule.alias: name for config in configs for name, rule in config.rules().items() if rule.alias}
+    names = {name for config in configs for name in config.names()}  # what is one algorithm's alias may be another's option
+    aliases = {rule.alias: name for config in configs for name, rule in config.rules().items() if rule.alias not in names}
     plain = {name.replace("-", "_"): value for name, value in options.items()}
     return {aliases.get(name, name): value for name, value in plain.items()}
 
@@ -218,14 +219,15 @@ def _checked(variant: Variant, task: str, request: Mapping[str, Any], options: d
     """The run of seed 0, with its options as the values they stand for, so that plans can be compared."""
     from beeline.run.plan import Plan
 
-    preset = str(options.pop("preset", request.get("preset", "light")))
+    preset = options.pop("preset", request.get("preset"))
+    preset = None if preset is None else str(preset)
     try:
         plan = Plan.make(variant.algo, task, preset, options | {"steps": request.get("steps", TrainConfig().steps)})
         plan.check_budget()
     except BeelineError as error:
         raise type(error)(f"{variant.name} on {task}: {error}") if type(error) is ConfigError else error from None
     values = plan.agent.to_dict() | plan.train.to_dict()
-    return BenchRun(variant.name, variant.algo, task, 0, plan.train.steps, preset, {name: values[name] for name in options})
+    return BenchRun(variant.name, variant.algo, task, 0, plan.train.steps, plan.preset, {name: values[name] for name in options})
 
 
 # --- recording --------------------------------------------------------------------------------------------------------

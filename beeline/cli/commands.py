@@ -111,7 +111,8 @@ def train(arguments: Sequence[str]) -> int:
         parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", help="algorithm (see: beeline algos)")
         parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        parser.add_argument("--preset", help="light (256 wide, batch 256) or paper (the paper's tables)")
+        presets = ", ".join(algorithm.presets) if algorithm else "light (for a laptop), paper (the paper's tables)"
+        parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
@@ -129,7 +130,11 @@ def train(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
     from beeline.envs import trust
 
+<<<<<<< HEAD
     trust.allow(own["env"])
+=======
+    trust.allow(own["env"])  # the user speaks here, before anything is looked at
+>>>>>>> 6c7655d5f731c3659faaecdf58915c6f569255a2
     for finding in envs.quick(own["env"]):
         _note(finding.message)
     run = api.train(
@@ -206,9 +211,10 @@ def environments(arguments: Sequence[str]) -> int:
     given = _parse("envs", arguments, fill)
     from rich.console import Console
 
+    from beeline.agents.presets import paper_preset
     from beeline.envs import catalog
 
-    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper)))
+    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper, preset=paper_preset)))
     return 0
 
 
@@ -220,16 +226,20 @@ def algorithms(arguments: Sequence[str]) -> int:
 
     given = _parse("algos", arguments, fill)
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from beeline import agents
 
     console = Console()
     if not given.algo:
-        table = Table("algorithm", "what it is", box=None, header_style="bold", pad_edge=False)
+        table = Table("algorithm", "group", "what it is", box=None, header_style="bold", pad_edge=False)
+        table.columns[0].no_wrap = True
         for entry in agents.ALGORITHMS.values():
-            table.add_row(entry.name, entry.summary)
+            table.add_row(entry.name, agents.GROUPS.get(entry.group, entry.group), escape(entry.summary))
         console.print(table)
+        for name, why in agents.ALGORITHMS.failures.items():
+            console.print(f"\n[red]not usable[/] {name} ({escape(why)})", highlight=False)
         console.print("\nOptions of one: beeline algos bac")
         return 0
     algorithm = agents.get(given.algo)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from beeline.envs import ids
-from beeline.envs.paper import PAPER_TASKS
+from beeline.envs.paper import PAPER_TASKS, PaperTask
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
 
@@ -26,12 +27,15 @@ def catalog() -> dict[str, Suite]:
     return dict(SUITES)
 
 
-def rows(suite: str | None = None, *, paper: bool = False) -> list[Row]:
-    """List the suites, the tasks of one suite, or the paper's tasks (of one suite) with their presets."""
+def rows(suite: str | None = None, *, paper: bool = False, preset: Callable[[str], str] | None = None) -> list[Row]:
+    """List the suites, the tasks of one suite, or the paper's tasks (of one suite) with the preset that each uses.
+
+    What presets there are is not an environment's to know: `preset` names it by a task's id.
+    """
     if suite is not None:
         suite_of(suite, suite)  # an unknown suite is an error with the nearest names
     if paper:
-        return [_paper_row(task.id, task.benchmark, task.note) for task in PAPER_TASKS if suite in (None, task.suite)]
+        return [_paper_row(task, preset) for task in PAPER_TASKS if suite in (None, task.suite)]
     if suite is None:
         return [_suite_row(each) for each in SUITES.values()]
     chosen = SUITES[suite]
@@ -79,21 +83,19 @@ def _suite_row(suite: Suite) -> Row:
     )
 
 
-def _paper_row(env_id: str, benchmark: str, note: str) -> Row:
-    from beeline.agents.presets import suite_column
-
-    name, task, _ = ids.split(env_id)
+def _paper_row(task: PaperTask, preset: Callable[[str], str] | None) -> Row:
+    name, bare, _ = ids.split(task.id)
     suite = SUITES[name]
-    obs, action = suite.tasks[task]
+    obs, action = suite.tasks[bare]
     return Row(
         {
-            "benchmark": benchmark,
-            "task": env_id,
+            "benchmark": task.benchmark,
+            "task": task.id,
             "observations": str(obs),
             "actions": str(action),
             "success": suite.success_key or "–",
-            "preset": f"paper ({suite_column(env_id)})",
+            **({"preset": preset(task.id)} if preset else {}),
             "installed": _state(suite),
-            "note": note,
+            "note": task.note,
         }
     )

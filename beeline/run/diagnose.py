@@ -52,17 +52,19 @@ def diagnose_run(
     pairs: int = 1_000,
     fit_steps: int = 5_000,
     report: Callable[[str], None] = print,
+    **objects: Any,
 ) -> dict[str, Any]:
     """Measure the newest checkpoint of a run; write `diagnostics/` with diagnostics.json and figures; return the numbers.
 
     The fitted estimate of Δ takes `fit_steps` updates for Q^π and as many for each of three expectiles; 0 leaves it out.
-    What the run recorded while it trained is in the figures too.
+    What the run recorded while it trained is in the figures too. Objects that the run was given in Python (a network, a blend,
+    an exploit loss) are given again.
     """
     trust.allow(env)
     if pairs < 1 or fit_steps < 0:
         raise ConfigError(f"pairs = {pairs} must be 1 or more, and fit_steps = {fit_steps} must be 0 or more.")
     folder = RunFolder.open(Path(path))
-    plan = folder.plan()
+    plan = folder.plan(objects)
     runtime.configure(plan.train.threads, plan.train.device)
     checkpoint = CheckpointStore(folder.path, plan.train.keep_checkpoints).load(report)
     own = registry.make(task_of(plan, env), repeat=plan.train.repeat or 1, limit=plan.train.limit)

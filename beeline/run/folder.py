@@ -93,11 +93,11 @@ class RunFolder:
         """The content of config.json."""
         return files.load_json(self.path / "config.json")
 
-    def plan(self) -> Plan:
-        """The plan the run was made from."""
+    def plan(self, objects: Mapping[str, Any] | None = None) -> Plan:
+        """The plan the run was made from; objects that were handed over in Python are given again."""
         path = self.path / "config.json"
         try:
-            plan = Plan.from_dict(self.config())
+            plan = Plan.from_dict(self.config(), objects)
             if not all(isinstance(value, str) for value in (plan.env, plan.preset, plan.init_from or "")):
                 raise TypeError("env, preset and init_from must be text")
         except (KeyError, TypeError, AttributeError) as error:

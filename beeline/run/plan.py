@@ -49,8 +49,8 @@ class Plan:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
-        """The plan that a `config.json` holds."""
+    def from_dict(cls, data: Mapping[str, Any], objects: Mapping[str, Any] | None = None) -> Plan:
+        """The plan that a `config.json` holds; objects that were handed over in Python are given again."""
         if data.get("format") != FORMAT:
             raise CheckpointError(f"config.json has format {data.get('format')!r}, but this version reads {FORMAT}.")
         texts = {name: data[name] for name in ("algo", "env", "preset")} | {"init_from": data.get("init_from") or ""}
@@ -58,7 +58,7 @@ class Plan:
             if not isinstance(value, str):
                 raise TypeError(f"{name} = {value!r} is no text")
         algorithm = agents.get(data["algo"])
-        agent, train = algorithm.config.make(data["agent"]), TrainConfig.make(data["train"])
+        agent, train = algorithm.config.recorded(data["agent"], objects or {}), TrainConfig.make(data["train"])
         return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
 
     def check_ring(self) -> None:

@@ -152,13 +152,16 @@ def read_arrays(path: Path, within: Path | None = None) -> tuple[dict[str, np.nd
     return arrays, meta
 
 
-def load_policy(path: str | Path, within: Path | None = None) -> Policy:
-    """A policy from its file; `within` is the run folder whose file it is, if it is one's."""
+def load_policy(path: str | Path, within: Path | None = None, **objects: Any) -> Policy:
+    """A policy from its file; `within` is the run folder whose file it is, if it is one's.
+
+    Objects that were handed over in Python, such as a network, are given again.
+    """
     arrays, meta = read_arrays(Path(path), within)
     try:
         _check_use(meta)
         algorithm, spaces = agents.get(meta["algo"]), _spaces(meta["spaces"])
-        config = algorithm.config.make(meta["agent"])
+        config = algorithm.config.recorded(meta["agent"], objects)
         _check_sizes(config, spaces, arrays)
         agent = algorithm.build(config, spaces)
         policy = trees.from_arrays(agent.blank_policy(), arrays)

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
+from beeline.agents.presets import paper_preset
 from beeline.envs import catalog, ids, registry, tables
 from beeline.envs.paper import PAPER_TASKS
 from beeline.errors import UnknownNameError
@@ -44,7 +45,7 @@ def test_listings():
         assert name in suites
     hands = text(catalog.rows("adroit"))
     assert "adroit/door" in hands and "39" in hands and "28" in hands and "dmc" not in hands
-    paper = text(catalog.rows(paper=True))
+    paper = text(catalog.rows(paper=True, preset=paper_preset))
     assert "dmc/dog-run" in paper and "paper (dmc-dog)" in paper and "stands in for TurnFaucet" in paper
     assert len(catalog.rows("adroit", paper=True)) == 3
     assert set(catalog.catalog()) == set(tables.SUITES)
