@@ -13,17 +13,37 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from beeline.api import BAC, BEETD3, SAC, TD3, Model, Run, evaluate_run, load, resume, train
+    from beeline.api import (
+        BAC,
+        BEEMAXQ,
+        BEEMAXQTD3,
+        BEERRS,
+        BEETD3,
+        MAXQ,
+        MAXQTD3,
+        RRS,
+        SAC,
+        TD3,
+        Model,
+        Run,
+        evaluate_run,
+        load,
+        resume,
+        train,
+    )
     from beeline.errors import BeelineError
     from beeline.loop import Callback, EvaluationEvent, StepEvent
     from beeline.run.policy import Policy
 
 _HOMES = {
-    "beeline.api": ("BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "evaluate_run", "load", "resume", "train"),
+    "beeline.api": (
+        "BAC", "BEEMAXQ", "BEEMAXQTD3", "BEERRS", "BEETD3", "MAXQ", "MAXQTD3", "RRS", "SAC", "TD3", "Model", "Run",
+        "evaluate_run", "load", "resume", "train",
+    ),
     "beeline.errors": ("BeelineError",),
     "beeline.run.policy": ("Policy",),
     "beeline.loop": ("Callback", "EvaluationEvent", "StepEvent"),
-}
+}  # fmt: skip
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 
 
@@ -40,6 +60,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BAC", "BEETD3", "SAC", "TD3", "BeelineError", "Callback", "EvaluationEvent", "Model", "Policy", "Run", "StepEvent",
+    "BAC", "BEEMAXQ", "BEEMAXQTD3", "BEERRS", "BEETD3", "MAXQ", "MAXQTD3", "RRS", "SAC", "TD3", "BeelineError",
+    "Callback", "EvaluationEvent", "Model", "Policy", "Run", "StepEvent",
     "__version__", "evaluate_run", "load", "resume", "train",
 ]  # fmt: skip

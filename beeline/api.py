@@ -338,7 +338,44 @@ class BEETD3(Model):
     algo = "bee-td3"
 
 
-MODELS: dict[str, type[Model]] = {model.algo: model for model in (SAC, BAC, TD3, BEETD3)}
+class RRS(Model):
+    """Random reward shift."""
+
+    algo = "rrs"
+
+
+class BEERRS(Model):
+    """Random reward shift under the BEE operator."""
+
+    algo = "bee-rrs"
+
+
+class MAXQ(Model):
+    """MAXQ on SAC."""
+
+    algo = "maxq"
+
+
+class BEEMAXQ(Model):
+    """MAXQ on SAC under the BEE operator."""
+
+    algo = "bee-maxq"
+
+
+class MAXQTD3(Model):
+    """MAXQ on TD3."""
+
+    algo = "maxq-td3"
+
+
+class BEEMAXQTD3(Model):
+    """MAXQ on TD3 under the BEE operator."""
+
+    algo = "bee-maxq-td3"
+
+
+_CLASSES: tuple[type[Model], ...] = (SAC, BAC, TD3, BEETD3, RRS, BEERRS, MAXQ, BEEMAXQ, MAXQTD3, BEEMAXQTD3)
+MODELS: dict[str, type[Model]] = {model.algo: model for model in _CLASSES}
 
 
 def load(

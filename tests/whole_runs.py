@@ -93,18 +93,18 @@ def _keep_compiled_agents() -> Iterator[None]:
 
     Sixteen are kept: one takes about 1,100 memory mappings, and Linux ends a process that asks for more than 65,530.
     """
-    from beeline.agents import Algorithm
+    from beeline.agents import Entry
 
-    plain = Algorithm.build
+    plain = Entry.build
 
     @functools.lru_cache(maxsize=16)
-    def build(self: Algorithm, config: Any, spaces: Any) -> Any:
+    def build(self: Entry, config: Any, task: Any) -> Any:
         gc.collect()  # those that left the cache: an agent refers to itself through its compiled methods
-        return plain(self, config, spaces)
+        return plain(self, config, task)
 
-    Algorithm.build = build  # type: ignore[method-assign]
+    Entry.build = build  # type: ignore[method-assign]
     yield
-    Algorithm.build = plain  # type: ignore[method-assign]
+    Entry.build = plain  # type: ignore[method-assign]
 
 
 class Process:

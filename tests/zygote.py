@@ -49,7 +49,7 @@ def serve() -> None:
     import tensorboardX
     import toys
 
-    import beeline.agents.actor_critic
+    import beeline.agents.make
     import beeline.api
     import beeline.display
     from beeline import runtime

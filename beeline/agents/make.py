@@ -82,9 +82,9 @@ def bee(
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Feed | None = None,
+    feed: Feed | None = None, kind: type[OffPolicy] = OffPolicy,
 ) -> OffPolicy:  # fmt: skip
     """The agent of these parts."""
     feed = feed or Uniform(config.batch_size, config.gamma, config.n_step)
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise)
+    return kind(config, task, actor, critic, objective, backup, feed, noise)
