@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from beeline import agents
-from beeline.agents.presets import preset_options
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
@@ -65,7 +64,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(map(shown, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -86,8 +85,8 @@ def run_options() -> str:
 
 
 def algorithm_options() -> str:
-    """The options of all algorithms, with each one's value under the preset `light`."""
-    configs = {name: entry.config.make(preset_options(name, "gym/any", "light")) for name, entry in agents.ALGORITHMS.items()}
+    """The options of all algorithms, with each one's value under `light`; a `bee-…` made of another has another λ."""
+    configs = {n: agents.make_config(n, "gym/any", "light", {}) for n, entry in agents.ALGORITHMS.items() if not entry.bee}
     rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
     rows = [
         [
@@ -104,8 +103,8 @@ def algorithm_options() -> str:
 def preset_table(algo: str) -> str:
     """Every option of an algorithm under `light` and under `paper`; columns of `paper` that agree are one."""
     config = agents.get(algo).config
-    columns = {"light": config.make(preset_options(algo, "gym/any", "light"))}
-    paper = {title: config.make(preset_options(algo, env, "paper")) for title, env in PAPER_COLUMNS.items()}
+    columns = {"light": agents.make_config(algo, "gym/any", "light", {})}
+    paper = {title: agents.make_config(algo, env, "paper", {}) for title, env in PAPER_COLUMNS.items()}
     if len({repr(each) for each in paper.values()}) == 1:
         paper = {"paper": next(iter(paper.values()))}
     columns |= paper

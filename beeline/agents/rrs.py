@@ -1,5 +1,7 @@
-"""RRS (Sun et al. 2022): TD3 with a pair of critics for each of several constant shifts of the reward, one of which judges the
-policy at a time. A positive shift makes critics that start near zero pessimistic, a negative one optimistic."""
+"""RRS (Sun et al. 2022): TD3 with a pair of critics per constant shift of the reward, one of which judges the policy at a time.
+
+With critics that start near zero, a positive shift is pessimistic about what was not tried, a negative one optimistic.
+"""
 
 from __future__ import annotations
 

@@ -17,9 +17,12 @@ from whole_runs import small
 import beeline
 from beeline.agents import get, make_config
 from beeline.agents.base import Judged, Task
+from beeline.agents.options import BLENDS, EXPLOITS
 from beeline.agents.rrs import SEVEN
 from beeline.api import MODELS
 from beeline.cli import main
+from beeline.diagnostics.delta import Fit
+from beeline.diagnostics.monitor import Diagnoser, Effort
 from beeline.errors import ConfigError
 from beeline.memory import Batch, Clock, Data
 from beeline.run.record import read_metrics
@@ -341,6 +344,31 @@ def test_instruments_read_the_pair_with_the_smallest_shift() -> None:
             np.testing.assert_allclose(a.q(state, b.obs, b.action), np.stack(q) - surplus, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(a.v(state, b.obs), v - surplus, rtol=1e-5, atol=1e-5)
             assert a.lam(state, b, a.init(0).key).shape == (len(shifts), 32)
+
+
+def test_a_diagnosis_of_it() -> None:
+    options = small("bee-rrs", blend="ada", diagnose=100)
+    steps = options.pop("steps")
+    model = MODELS["bee-rrs"]("toys:Walk-v0", **options)
+    effort = Effort(pairs=20, states=64, batches=2, passive=Fit(steps=5))
+    model.trainer.diagnoser = Diagnoser(model.trainer.agent, model.trainer.diagnoser.env, 0, effort)
+    model.learn(steps)
+    [row] = [row for row in model.metrics if row.get("diag/pairs") is not None]
+    assert 0.0 <= row["diag/lambda_p50"] <= 1.0 and np.isfinite(row["diag/gap_min"]) and np.isfinite(row["diag/delta_own"])
+
+
+@pytest.mark.parametrize(
+    ("exploit", "blend"), [*((each, "fixed") for each in EXPLOITS), *(("expectile", each) for each in BLENDS if each != "fixed")]
+)
+def test_every_estimator_and_blend_works_with_a_target_per_shift(exploit: str, blend: str) -> None:
+    a = agent("bee-rrs", exploit=exploit, blend=blend, shifts=SHIFTS, hidden=(8,))
+    state, told = a.update(a.init(0), Data(batch(updates=4)._replace(extras=None), 0))
+    assert set(told) == set(a.metric_names) and all(np.isfinite(each) for each in told.values())
+    y, targets = float(told["q/target"]), (float(told["q/exploit_target"]), float(told["q/explore_target"]))
+    if blend in ("min", "max"):
+        assert y <= min(targets) + 1e-5 if blend == "min" else y >= max(targets) - 1e-5
+    if blend.startswith("ada") and blend != "ada_batch":
+        assert state.backup["blend"]["delta"].shape == (3, 32)
 
 
 @pytest.mark.parametrize("algo", ["rrs", "bee-rrs"])
