@@ -82,9 +82,9 @@ def bee(
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Feed | None = None, kind: type[OffPolicy] = OffPolicy,
+    feed: Feed | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy,
 ) -> OffPolicy:  # fmt: skip
-    """The agent of these parts."""
-    feed = feed or Uniform(config.batch_size, config.gamma, config.n_step)
+    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'."""
+    feed = feed or Uniform(config.batch_size, config.gamma, config.n_step, next_action)
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
     return kind(config, task, actor, critic, objective, backup, feed, noise)

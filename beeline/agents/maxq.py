@@ -16,8 +16,6 @@ from beeline.agents.td3 import TD3Config
 if TYPE_CHECKING:
     from beeline.agents.base import Task
     from beeline.agents.off_policy import OffPolicy
-    from beeline.agents.options import OffPolicyConfig
-    from beeline.feeds import Feed
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,14 @@ def build(config: MAXQConfig, task: Task) -> OffPolicy:
     """The agent: SAC's, with `Maxq` around `Soft`."""
     from beeline.agents.taken import Maxq
 
-    return sac.build(config, task, around=Maxq, feed=_feed(config))
+    return sac.build(config, task, around=Maxq, next_action=True)
 
 
 def build_td3(config: MAXQTD3Config, task: Task) -> OffPolicy:
     """The agent: TD3's, with `Maxq` around `Smoothed`."""
     from beeline.agents.taken import Maxq
 
-    return td3.build(config, task, around=Maxq, feed=_feed(config))
-
-
-def _feed(config: OffPolicyConfig) -> Feed:
-    """Batches that bring the action taken at s'."""
-    from beeline.feeds import Uniform
-
-    return Uniform(config.batch_size, config.gamma, config.n_step, next_action=True)
+    return td3.build(config, task, around=Maxq, next_action=True)
 
 
 PRESETS, PRESETS_TD3 = sac.PRESETS, td3.PRESETS

@@ -13,7 +13,6 @@ from beeline.errors import ConfigError
 if TYPE_CHECKING:
     from beeline.agents.base import Task
     from beeline.agents.off_policy import OffPolicy
-    from beeline.feeds import Feed
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class BACConfig(SACConfig):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: SACConfig, task: Task, around: Any = None, feed: Feed | None = None) -> OffPolicy:
+def build(config: SACConfig, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
     """The agent: `Soft`, or `around(Soft, critic)`, under `Bee` where λ asks for it."""
     from beeline.agents import make
     from beeline.agents.actors import GaussianActor
@@ -57,7 +56,7 @@ def build(config: SACConfig, task: Task, around: Any = None, feed: Feed | None =
     explore = Soft(actor, critic, entropy)
     inner = around(explore, critic) if around else explore
     backup = make.bee(config, inner, actor, critic, task, entropy if config.v_entropy else None)
-    return make.off_policy(config, task, actor, critic, entropy, backup, feed)
+    return make.off_policy(config, task, actor, critic, entropy, backup, next_action=next_action)
 
 
 # --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------

@@ -12,7 +12,6 @@ from beeline.config import option
 if TYPE_CHECKING:
     from beeline.agents.base import Task
     from beeline.agents.off_policy import OffPolicy
-    from beeline.feeds import Feed
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class BEETD3Config(TD3Config):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: TD3Config, task: Task, around: Any = None, feed: Feed | None = None) -> OffPolicy:
+def build(config: TD3Config, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
     """The agent: `Smoothed`, or `around(Smoothed, critic)`, under `Bee` where λ asks for it."""
     from beeline.agents import make
     from beeline.agents.actors import DeterministicActor
@@ -49,7 +48,7 @@ def build(config: TD3Config, task: Task, around: Any = None, feed: Feed | None =
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
     explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
     backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)
-    return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup, feed)
+    return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup, next_action=next_action)
 
 
 # --- presets ----------------------------------------------------------------------------------------------------------
