@@ -21,7 +21,7 @@ _HOMES = {
     "beeline.errors": ("BeelineError",),
     "beeline.run.policy": ("Policy",),
     "beeline.loop": ("Callback", "EvaluationEvent", "StepEvent"),
-}
+}  # fmt: skip
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 _CLASSES = {entry.class_name: entry.name for entry in OWN.values()}
 

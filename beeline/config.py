@@ -107,7 +107,7 @@ def _readable(annotation: Any) -> str:
     if isinstance(annotation, types.UnionType):
         return " or ".join("none" if a is types.NoneType else _readable(a) for a in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
-        return "whole numbers separated by commas"
+        return f"{'whole ' if typing.get_args(annotation)[0] is int else ''}numbers separated by commas"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
 
 
@@ -128,7 +128,7 @@ def _coerce(value: Any, annotation: Any) -> Any:
         raise ValueError
     if typing.get_origin(annotation) is tuple:
         items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-        return tuple(_coerce(item, int) for item in items)
+        return tuple(_coerce(item, typing.get_args(annotation)[0]) for item in items)
     if annotation is bool:
         if isinstance(value, bool):
             return value

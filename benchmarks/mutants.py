@@ -49,6 +49,7 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+SHIFTED, TAKEN, BACKUP = "beeline/agents/shifted.py", "beeline/agents/taken.py", "beeline/agents/backup.py"
 PARTS, UPDATE, LOOP = "beeline/agents/parts.py", "beeline/agents/actor_critic.py", "beeline/loop.py"
 _UPDATES = "tests/agents/test_actor_critic.py::test_consecutive_updates_equal_the_specification_in_every_number"
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
@@ -57,10 +58,15 @@ _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_und
 _PPO, _PPO_TESTS = "beeline/agents/on_policy.py", "tests/agents/test_ppo.py"
 _PPO_UPDATES = f"{_PPO_TESTS}::test_consecutive_updates_equal_the_specification_in_every_number[tight]"
 _PPO_RATIO = f"{_PPO_TESTS}::test_a_rollout_is_the_current_policys_own"
+_RRS, _MAXQ = "tests/agents/test_rrs.py", "tests/agents/test_maxq.py"
 
 
 def _under(*cases: str) -> tuple[str, ...]:
     return tuple(f"{_UPDATES}[{case}]" for case in cases)
+
+
+def _of(file: str, *cases: str) -> tuple[str, ...]:
+    return tuple(f"{file}::test_consecutive_updates_equal_the_specification_in_every_number[{case}]" for case in cases)
 
 
 MUTANTS = (
@@ -229,6 +235,88 @@ MUTANTS = (
         "ppo: the old policy acts while the new one is learnt",
         (Edit(LOOP, "if self.agent.on_policy:", "if False:"),),
         (_PPO_RATIO,),
+        "rrs: shift missing on terminal transitions",
+        (Edit(SHIFTED, "jnp.array(self.shifts, batch.reward.dtype)[:, None]",
+              "jnp.array(self.shifts, batch.reward.dtype)[:, None] * (batch.discount > 0)"),),
+        (f"{_RRS}::test_each_pair_has_its_own_target_and_the_shift_is_there_at_the_end_too",),
+    ),
+    Mutant(
+        "rrs: policy always judged by the first pair",
+        (Edit(SHIFTED, 'selected = state.host["selected"]', "selected = 0"),),
+        _of(_RRS, "rrs-mlp"),
+    ),
+    Mutant(
+        "rrs: policy judged by the second critic of the pair",
+        (Edit(SHIFTED, "dynamic_index_in_dim(leaf, selected)[:, :1]", "dynamic_index_in_dim(leaf, selected)[:, 1:]"),),
+        _of(_RRS, "rrs-mlp"),
+    ),
+    Mutant(
+        "rrs: minimum over the critics of all shifts",
+        (Edit(BACKUP, "value = self.critic.worst(answers[0])\n        reward",
+              "value = jnp.zeros_like(self.critic.worst(answers[0])) + jnp.min(answers[0], axis=(0, 1))\n        reward"),),
+        _of(_RRS, "rrs-mlp"),
+    ),
+    Mutant(
+        "rrs: loss summed over shifts",
+        (Edit("beeline/agents/critic.py", "return each if groups == 1 else each / groups", "return each"),),
+        _of(_RRS, "rrs-mlp"),
+    ),
+    Mutant(
+        "rrs: pair drawn in the middle of an episode",
+        (Edit(SHIFTED, "not (ended and long_enough)", "not long_enough"),),
+        (f"{_RRS}::test_a_pair_is_drawn_at_the_start_and_at_the_end_of_an_episode_after_enough_steps",),
+    ),
+    Mutant(
+        "rrs: pair drawn at every episode's end",
+        (Edit(SHIFTED, "not (ended and long_enough)", "not ended"),),
+        (f"{_RRS}::test_a_pair_is_drawn_at_the_start_and_at_the_end_of_an_episode_after_enough_steps",),
+    ),
+    Mutant(
+        "rrs: the same pair at every draw",
+        (Edit(SHIFTED, '"select shift", clock.step)', '"select shift")'),),
+        (f"{_RRS}::test_pairs_are_drawn_uniformly_and_as_functions_of_seed_and_step",),
+    ),
+    Mutant(
+        "rrs: the last pair never drawn",
+        (Edit(SHIFTED, ".integers(len(self.config.shifts))", ".integers(len(self.config.shifts) - 1)"),),
+        (f"{_RRS}::test_pairs_are_drawn_uniformly_and_as_functions_of_seed_and_step",),
+    ),
+    Mutant(
+        "bee-rrs: T_exploit without the shift",
+        (Edit(BACKUP, "reward = self.inner.reward(batch)\n        next_v",
+              "reward = jnp.broadcast_to(batch.reward, inner.target.shape)\n        next_v"),),
+        _of(_RRS, "bee-rrs-mlp"),
+    ),
+    Mutant(
+        "maxq: next action used where there is none",
+        (Edit(TAKEN, '_extra(batch, "next_action_valid") & (taken > inner.value)', "taken > inner.value"),),
+        _of(_MAXQ, "maxq-mlp"),
+    ),
+    Mutant(
+        "maxq: the worse of both actions",
+        (Edit(TAKEN, "(taken > inner.value)", "(taken < inner.value)"),),
+        _of(_MAXQ, "maxq-td3-mlp"),
+    ),
+    Mutant(
+        "maxq: the taken action judged by the first critic alone",
+        (Edit(TAKEN, "taken = self.critic.worst(answers[-1])", "taken = answers[-1][0]"),),
+        _of(_MAXQ, "maxq-td3-mlp"),
+    ),
+    Mutant(
+        "maxq: the entropy of the sample given to the taken action too",
+        (Edit(TAKEN, "taken = self.critic.worst(answers[-1])",
+              "taken = self.critic.worst(answers[-1]) + inner.value - self.critic.worst(answers[0])"),),
+        _of(_MAXQ, "maxq-mlp"),
+    ),
+    Mutant(
+        "bee-maxq: the blend looks at the value before the maximum",
+        (Edit(TAKEN, "target=target, value=value, told", "target=target, told"),),
+        _of(_MAXQ, "bee-maxq-h2o"),
+    ),
+    Mutant(
+        "maxq: the action at s for the one at s'",
+        (Edit("beeline/memory.py", "self._action_at(following)", "self._action_at(index)"),),
+        (f"{_MAXQ}::test_the_feed_brings_the_action_that_was_taken_next",),
     ),
 )  # fmt: skip
 

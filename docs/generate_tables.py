@@ -66,7 +66,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(map(shown, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -87,8 +87,8 @@ def run_options() -> str:
 
 
 def algorithm_options() -> str:
-    """The options of all algorithms, with each one's value under the preset `light`."""
-    configs = {name: agents.make_config(name, "gym/any", "light", {}) for name in agents.OWN}
+    """The options of all algorithms, with each one's value under `light`; a `bee-…` made of another has another λ."""
+    configs = {n: agents.make_config(n, "gym/any", "light", {}) for n, entry in agents.OWN.items() if not entry.bee}
     rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
     rows = [
         [

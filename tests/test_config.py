@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import beeline
 from beeline import agents, loop, runtime
+from beeline.agents.rrs import RRSConfig
 from beeline.agents.sac import BACConfig
 from beeline.config import Config, Rule, option
 from beeline.errors import ConfigError, UnknownNameError
@@ -33,6 +34,11 @@ def kinds(config: type[Config], name: str) -> tuple[Any, ...]:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
+def item(kind: Any) -> Any:
+    """The type of what a field holds, one by one."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+
+
 def outside(rule: Rule, kind: Any) -> list[Any]:
     """Values of the right type that a rule must refuse."""
     if rule.choices:
@@ -44,16 +50,16 @@ def outside(rule: Rule, kind: Any) -> list[Any]:
         found += [rule.above, rule.above - 1]
     if rule.high is not None:
         found.append(rule.high + 1)
-    if kind is float:
+    if item(kind) is float:
         found += [math.nan, math.inf, -math.inf]
-    return [(int(value),) for value in found] + [()] if typing.get_origin(kind) is tuple else found
+    return [(item(kind)(value),) for value in found] + [()] if typing.get_origin(kind) is tuple else found
 
 
 @pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{c.__name__}.{n}" for c, n in FIELDS])
 def test_every_field_is_documented_and_refuses_what_lies_outside_its_range(config: type[Config], name: str) -> None:
     rule, kind = config.rules()[name], next(k for k in kinds(config, name) if k is not types.NoneType)
     assert rule.doc and "\n" not in rule.doc
-    if kind is int or typing.get_origin(kind) is tuple:
+    if item(kind) is int:
         assert rule.low is not None, "a whole number without a lower bound"
     for value in outside(rule, kind):
         with pytest.raises(ConfigError) as caught:
@@ -64,6 +70,8 @@ def test_every_field_is_documented_and_refuses_what_lies_outside_its_range(confi
 
 
 WRONG: dict[Any, list[Any]] = {
+    tuple[int, ...]: ["a,b", [1.5], ["x"], "", None, 2.5, {}],
+    tuple[float, ...]: ["a,b", ["x"], [True], "1,,2", "", None, {}],
     int: ["many", "1.5", 1.5, np.float32(1.5), True, None, [1], "nan", "1e400", ""],
     float: ["much", True, None, [1.0], "", 1j],
     bool: ["maybe", 2, None, 1.0],
@@ -75,8 +83,7 @@ WRONG: dict[Any, list[Any]] = {
 def test_every_field_refuses_other_types(config: type[Config], name: str) -> None:
     allowed = kinds(config, name)
     kind = next(k for k in allowed if k is not types.NoneType)
-    wrong = ["a,b", [1.5], ["x"], "", None, 2.5, {}] if typing.get_origin(kind) is tuple else WRONG[kind]
-    for value in wrong:
+    for value in WRONG[kind]:
         if (value is None and types.NoneType in allowed) or (value is True and "on" in (config.rules()[name].choices or ())):
             continue
         with pytest.raises(ConfigError, match=name) as caught:
@@ -98,6 +105,8 @@ def test_numbers_as_people_write_them() -> None:
     assert TrainConfig.make({"steps": np.int64(7)}).steps == 7
     assert BACConfig.make({"hidden": "64,32"}).hidden == (64, 32)
     assert BACConfig.make({"hidden": 64}).hidden == (64,)
+    assert RRSConfig.make({"shifts": "-0.5,0,1e-1"}).shifts == (-0.5, 0.0, 0.1)
+    assert RRSConfig.make({"shifts": 1}).shifts == (1.0,)
     assert BACConfig.make({"grad_clip": "none"}).grad_clip is None
     assert BACConfig.make({"double_q": "no"}).double_q == "off"
     assert BACConfig.make({"lambda": 0.25}).lam == 0.25

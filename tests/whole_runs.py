@@ -37,8 +37,15 @@ SMALL: dict[str, Any] = {
 
 
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
-    """Options of a run that takes a second; TD3's second warm-up included."""
-    return SMALL | ({"learn_after": 20} if "td3" in algo else {}) | changes
+    """Options of a run that takes a second; the second warm-up of TD3 and its relatives included."""
+    return SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
+
+
+def waits(algo: str) -> bool:
+    """Whether an algorithm does not learn while it acts at random."""
+    from beeline.agents import get
+
+    return getattr(get(algo).config(), "learn_after", 0) > 0
 
 
 def flags(options: dict[str, Any]) -> list[str]:

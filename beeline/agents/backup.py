@@ -12,6 +12,8 @@ live Q(s, a); `learn` is the backup's own step. Its own state is a pytree that t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -37,6 +39,7 @@ class Terms(NamedTuple):
     value: Array  # what is bootstrapped: Q̄_min(s', a') − ω, or V(s')
     exploit: Any = None  # T_exploit, where there is one
     here: Any = None  # Q̄_min(s, a), where it was asked
+    told: Mapping[str, Array] = MappingProxyType({})  # metrics that are known already
 
 
 class Backup(Protocol):

@@ -99,10 +99,10 @@ def _loss(exploit: Any) -> operators.ExploitLoss:
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Feed | None = None,
+    feed: Feed | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy,
 ) -> OffPolicy:  # fmt: skip
-    """The agent of these parts."""
+    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'."""
     gamma = discount(config, task)
-    feed = feed or Uniform(config.batch_size, gamma, config.n_step)
+    feed = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise, gamma)
+    return kind(config, task, actor, critic, objective, backup, feed, noise, gamma)

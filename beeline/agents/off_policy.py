@@ -253,7 +253,7 @@ class OffPolicy(Defaults):
             q = self.critic.head.value(out)
             y, own, told = self.backup.target(state.backup, terms, stop_gradient(self.critic.worst(q)))
             loss = self.critic.loss(out, y)
-            return loss, (own, told | {"loss/critic": loss, "q/mean": jnp.mean(q), "q/target": jnp.mean(y)})
+            return loss, (own, told | {**terms.told, "loss/critic": loss, "q/mean": jnp.mean(q), "q/target": jnp.mean(y)})
 
         critic, (own, metrics) = self.critic.learnable.step(state.critic, critic_loss)
 

@@ -94,9 +94,15 @@ def bee(entry: Entry, summary: str) -> Entry:
     return dataclasses.replace(entry, name=f"bee-{entry.name}", summary=summary, group="bee", model=model, bee=True)
 
 
-def _own(name: str, module: str, config: str, summary: str, group: str, presets: str = "PRESETS", model: str = "") -> Entry:
+def _own(name: str, module: str, config: str, summary: str, group: str, presets: str = "PRESETS", build: str = "build") -> Entry:
     at = f"beeline.agents.{module}"
-    return Entry(name, summary, f"{at}:{config}", f"{at}:build", f"{at}:{presets}", group, model)
+    return Entry(name, summary, f"{at}:{config}", f"{at}:{build}", f"{at}:{presets}", group)
+
+
+_RRS = _own("rrs", "rrs", "RRSConfig", "TD3 with critics of shifted rewards, one of which judges the policy", "actor-critic")
+_MAXQ = _own("maxq", "maxq", "MAXQConfig", "SAC whose target takes the better of the policy's next action and the taken one",
+             "actor-critic")  # fmt: skip
+_MAXQ_TD3 = _own("maxq-td3", "maxq", "MAXQTD3Config", "the same on TD3", "actor-critic", "PRESETS_TD3", "build_td3")
 
 
 OWN: dict[str, Entry] = {
@@ -108,6 +114,12 @@ OWN: dict[str, Entry] = {
         _own("bee-td3", "td3", "BEETD3Config", "TD3 under the BEE operator", "bee"),
         _own("td3", "td3", "TD3Config", "twin delayed DDPG with target smoothing", "actor-critic"),
         _own("ppo", "ppo", "PPOConfig", "proximal policy optimisation: clipped updates on whole rollouts", "on-policy"),
+        bee(_RRS, "RRS under the BEE operator, one V per shift"),
+        _RRS,
+        bee(_MAXQ, "MAXQ on SAC under the BEE operator"),
+        _MAXQ,
+        bee(_MAXQ_TD3, "MAXQ on TD3 under the BEE operator"),
+        _MAXQ_TD3,
     )
 }  # fmt: skip
 

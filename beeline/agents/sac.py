@@ -48,8 +48,8 @@ class BACConfig(SACConfig):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: SACConfig, task: Task) -> OffPolicy:
-    """The agent: `Soft`, under `Bee` where λ asks for it."""
+def build(config: SACConfig, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
+    """The agent: `Soft`, or `around(Soft, critic)`, under `Bee` where λ asks for it."""
     from beeline.agents import make
     from beeline.agents.actors import GaussianActor
     from beeline.agents.backup import Soft
@@ -58,8 +58,10 @@ def build(config: SACConfig, task: Task) -> OffPolicy:
     actor = GaussianActor(make.policy(config, task, heads=2), *bounds)
     critic = make.critic(config, task)
     entropy = make.entropy(config, task, actor, critic)
-    backup = make.bee(config, Soft(actor, critic, entropy), actor, critic, task, entropy if config.v_entropy else None)
-    return make.off_policy(config, task, actor, critic, entropy, backup)
+    explore = Soft(actor, critic, entropy)
+    inner = around(explore, critic) if around else explore
+    backup = make.bee(config, inner, actor, critic, task, entropy if config.v_entropy else None)
+    return make.off_policy(config, task, actor, critic, entropy, backup, next_action=next_action)
 
 
 # --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------

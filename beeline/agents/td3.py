@@ -36,8 +36,8 @@ class BEETD3Config(TD3Config):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: TD3Config, task: Task) -> OffPolicy:
-    """The agent: `Smoothed`, under `Bee` where λ asks for it."""
+def build(config: TD3Config, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
+    """The agent: `Smoothed`, or `around(Smoothed, critic)`, under `Bee` where λ asks for it."""
     from beeline.agents import make
     from beeline.agents.actors import DeterministicActor
     from beeline.agents.backup import Smoothed
@@ -46,8 +46,9 @@ def build(config: TD3Config, task: Task) -> OffPolicy:
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task)
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    backup = make.bee(config, Smoothed(actor, critic, sigma, config.smoothing_clip), actor, critic, task)
-    return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup)
+    explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
+    backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)
+    return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup, next_action=next_action)
 
 
 # --- presets ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ def _defaults(config: type) -> dict[str, Any]:
 def _text(value: Any) -> str:
     """A value as it is written on the command line."""
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(f"{each:g}" for each in value)
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -67,6 +68,17 @@ class _Parser(argparse.ArgumentParser):
             raise ConfigError(f"unknown option {given}.{' Did you mean ' + ' or '.join(near) + '?' if near else ''}")
         self.print_usage(sys.stderr)
         raise ConfigError(message)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words with a value that begins with a minus and a digit tied to its option: argparse takes -0.5,0 for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-\.?\d", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parse(
@@ -130,11 +142,7 @@ def train(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
     from beeline.envs import trust
 
-<<<<<<< HEAD
-    trust.allow(own["env"])
-=======
     trust.allow(own["env"])  # the user speaks here, before anything is looked at
->>>>>>> 6c7655d5f731c3659faaecdf58915c6f569255a2
     for finding in envs.quick(own["env"]):
         _note(finding.message)
     run = api.train(
@@ -353,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from beeline.errors import UnknownNameError
 
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
-        return COMMANDS[words[0]][0](words[1:])
+        return COMMANDS[words[0]][0](_joined(words[1:]))
     except BeelineError as error:
         print("\n".join([f"beeline: {error}", *notes(error)]), file=sys.stderr)
         return 2

@@ -85,7 +85,7 @@ class Diagnoser:
         if probe.has_blend:
             batches = replay.sample(
                 self.seed, step * effort.batches, effort.batches, config.batch_size,
-                gamma=self.probe.agent.gamma, n_step=config.n_step, stream="diagnose/lambda",
+                gamma=self.probe.agent.gamma, n_step=config.n_step, stream="diagnose/lambda", with_next_action=True,
             )  # fmt: skip
             lam = probe.lam(state, batches, self._root, step)
             row |= {f"diag/lambda_p{each}": float(np.percentile(lam, each)) for each in QUANTILES}

@@ -1,4 +1,4 @@
-"""One update of SAC, TD3, BAC and BEE-TD3 in plain NumPy and float64, step by step as the specification has it.
+"""One update of SAC, TD3, BAC, BEE-TD3 and MAXQ in plain NumPy and float64, step by step as the specification has it.
 
 Nothing is shared with the library: no JAX, no automatic gradients (they are worked out by hand below), no batched
 ensembles. A state is a dict of named arrays: `policy`, `critic` (both critics stacked), `value` and `alpha` have
@@ -44,7 +44,7 @@ class Settings:
 
     @property
     def deterministic(self) -> bool:
-        return self.algo in ("td3", "bee-td3")
+        return self.algo.endswith("td3")
 
     @property
     def policy_interval(self) -> int:
@@ -56,7 +56,7 @@ class Settings:
 
     @property
     def bee(self) -> bool:
-        return self.algo in ("bac", "bee-td3")
+        return self.algo == "bac" or self.algo.startswith("bee-")
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -212,12 +212,16 @@ def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arra
         next_action, next_log_prob = sample.action, sample.log_prob
     next_q = values(critics(state, "target", next_obs, next_action, s.network))
     soft = next_q.min(0) - alpha * next_log_prob
+    numbers = {"first/target": first_is_smaller(next_q)}
+    if "maxq" in s.algo:  # the better of that and the action that was taken at s', where there is one
+        taken = values(critics(state, "target", next_obs, batch.extras["next_action"], s.network)).min(0)
+        numbers["taken"] = np.mean(batch.extras["next_action_valid"] & (taken > soft))
+        soft = np.where(batch.extras["next_action_valid"], np.maximum(soft, taken), soft)
     explore = reward + discount * soft
 
     # y, with V as it is before its step
     live = critics(state, "live", obs, action, s.network)
     y, here_q = explore, values(critics(state, "target", obs, action, s.network)).min(0)
-    numbers = {"first/target": first_is_smaller(next_q)}
     if s.bee:
         exploit = reward + discount * Network(below(state, "value/live/"), next_obs, s.network).output[:, 0]
         worst = values(live).min(0)

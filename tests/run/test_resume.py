@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_runs import Process, Zygote, flags, same_run, small, table
+from whole_runs import Process, Zygote, flags, same_run, small, table, waits
 
 import beeline as api  # `beeline` is the fixture that runs the command
 
@@ -23,7 +23,7 @@ WALK = "toys:Walk-v0"
 
 
 def options(algo: str, **changes: Any) -> list[str]:
-    own = OPTIONS | ({"learn_after": 50} if "td3" in algo else {})
+    own = OPTIONS | ({"learn_after": 50} if waits(algo) else {})
     if algo == "ppo":  # without a warm-up
         own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
     return flags(own | changes)
@@ -48,6 +48,11 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("td3", WALK, {"normalize_obs": True, "acting_noise": "pink", "n_step": 3, "critic_updates_per_step": 2}),
     ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
     ("ppo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
+    ("rrs", WALK, {"num_envs": 2, "steps": 600, "switch_every": 30, "normalize_obs": True}),
+    ("bee-rrs", WALK, {"shifts": (-1.0, 0.5), "switch_every": 30, "blend": "ada"}),
+    ("maxq", WALK, {"n_step": 3}),
+    ("bee-maxq", "gym/Pendulum-v1", {}),
+    ("bee-maxq-td3", WALK, {"num_envs": 2, "steps": 600, "acting_noise": "pink"}),
 ]
 
 
