@@ -18,6 +18,7 @@ from beeline.envs import registry, trust
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, RunFolderError
 from beeline.evaluate import Evaluation, evaluate
 from beeline.loop import Callback, Trainer
+from beeline.run import prior
 from beeline.run.build import (
     attach,
     build,
@@ -78,6 +79,11 @@ def _fixed_threads(plan: Plan) -> Plan:
     return dataclasses.replace(plan, train=dataclasses.replace(plan.train, threads=threads))
 
 
+def _with_data(plan: Plan, trainer: Trainer) -> Plan:
+    """The plan with the SHA-256 of the data of others that its trainer has read."""
+    return dataclasses.replace(plan, data={option: each.sha256 for option, each in trainer.data.items()})
+
+
 def train(
     algo: str,
     env: Any,
@@ -102,8 +108,10 @@ def train(
     plan = _fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
         take_initial_policy(trainer, plan)
+        plan = _with_data(plan, trainer)
         folder = RunFolder.create(path, plan)
         try:
+            prior.keep(path, trainer.data)
             attach(trainer, plan, path)
             return _drive(trainer, plan, folder, display)
         finally:
@@ -137,7 +145,8 @@ def resume(
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
         for difference in differences(folder.config()):
             report(difference)
-        with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
+        with closing(build(plan, task, eval_env, callbacks, folder.path), task, eval_env) as trainer:
+            prior.keep(folder.path, trainer.data)  # if it was stopped before they were written
             attach(trainer, plan, folder.path)
             _restore(trainer, plan, folder.path, report)
             return _drive(trainer, plan, folder, display)
@@ -244,9 +253,11 @@ class Model:
         self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
         take_initial_policy(self.trainer, plan)
 
-    def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
-        self.plan = plan
-        self.trainer = build(plan, env, eval_env, callbacks)
+    def _set_up(
+        self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback], folder: Path | None = None
+    ) -> None:
+        self.trainer = build(plan, env, eval_env, callbacks, folder)
+        self.plan = _with_data(plan, self.trainer)
         self._calls = 0
 
     @property
@@ -321,6 +332,7 @@ class Model:
         if not self.trainer.ready:
             self.trainer.begin()
         files.write_atomic(folder / "config.json", _config_text(self.plan))
+        prior.keep(folder, self.trainer.data)
         self.trainer.save(CheckpointStore(folder, keep=1))
         self.policy.save(folder / "policy.npz")
         return folder
@@ -372,7 +384,7 @@ def load(
     plan = RunFolder.open(path).plan()
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
-    model._set_up(plan, task_of(plan, env), eval_env, callbacks)
+    model._set_up(plan, task_of(plan, env), eval_env, callbacks, path)
     checkpoint = CheckpointStore(path, plan.train.keep_checkpoints).load(report)
     take_checkpoint(model.trainer, checkpoint, plan, path, report)
     if (path / "metrics.csv").is_file():

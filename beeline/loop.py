@@ -159,12 +159,18 @@ class Trainer:
         self.store: Store | None = None
         self.policies: PolicyWriter | None = None
         self.diagnoser: Diagnoser | None = None
+        self.data: Mapping[str, Any] = {}  # of others, by the option that names them: what a run folder keeps copies of
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
+        collector.between = self._between
+
+    def _between(self, lane: int) -> None:
+        for event in self.events:
+            event.between(self, lane)
 
     @property
     def replay(self) -> Replay:
@@ -317,7 +323,8 @@ class Trainer:
         }
         if store is not None:
             meta["rows"] = self.recorder.rows
-        target.save(self.progress.step, arrays, meta, self.memories)
+        own = {name: memory for name, memory in self.memories.items() if name in self.agent.memories}  # what can change
+        target.save(self.progress.step, arrays, meta, own)
         if store is None:
             if self.policies:
                 self.policies("policy.npz", trees.to_arrays(self.agent.policy(self.state)), self.progress.step, None)
@@ -330,7 +337,7 @@ class Trainer:
             raise CheckpointError(
                 f"the checkpoint is of an environment with {_describe(meta['spaces'])}, this one has {_describe(self._spaces())}."
             )
-        self.memories = checkpoint.memories()
+        self.memories |= checkpoint.memories()
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
         self.carry = trees.from_arrays(self.carry, arrays, "carry")

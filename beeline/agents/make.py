@@ -12,7 +12,7 @@ from beeline.agents.critic import Critic
 from beeline.agents.noise import PinkNoise, WhiteNoise
 from beeline.agents.objective import Entropy
 from beeline.agents.off_policy import OffPolicy
-from beeline.feeds import Uniform
+from beeline.feeds import Uniform, WithPrior
 from beeline.networks import Ensemble, Learnable, Net, Scalar, adam, body
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ def bee(
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Feed | None = None,
+    feed: Uniform | None = None,
 ) -> OffPolicy:  # fmt: skip
     """The agent of these parts."""
-    feed = feed or Uniform(config.batch_size, config.gamma, config.n_step)
+    uniform = feed or Uniform(config.batch_size, config.gamma, config.n_step)
+    drawn: Feed = WithPrior(uniform, task.prior_share) if task.prior_share else uniform
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return OffPolicy(config, task, actor, critic, objective, backup, feed, noise)
+    return OffPolicy(config, task, actor, critic, objective, backup, drawn, noise)
