@@ -308,7 +308,7 @@ def read_regular(path: Path, limit: int = READ_LIMIT, within: Path | None = None
             raise UnreadableError(f"{path} is a link that leads out of its folder (to {target}); it is not followed.")
         with os.fdopen(open_regular(target, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(limit + 1) if size <= limit else b""
+            data = file.read() if size <= limit else b""  # not limit + 1 bytes: that much memory would be asked for at once
     except FileNotFoundError as error:
         if path.is_symlink():
             raise UnreadableError(f"{path} is a link to nothing.") from error

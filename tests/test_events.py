@@ -9,40 +9,16 @@ import jax
 import numpy as np
 import pytest
 from toys import Walk
-from whole_runs import Zygote, flags, same_run, small, table
+from whole_runs import Zygote, flags, killed_and_resumed, same_run, small, table
 
 import beeline as api  # `beeline` is the fixture that runs the command
 from beeline import trees
 from beeline.errors import BeelineError, ConfigError, UnknownNameError
-from beeline.loop import Callback, StepEvent
 from beeline.memory import Clock
 from beeline.options import Loading, Renewal, TrainConfig, loading, renewals
 
 MODELS = {"sac": api.SAC, "bac": api.BAC, "td3": api.TD3, "bee-td3": api.BEETD3}
 PREFIXES = {"policy": ".actor", "critic": ".critic", "value": ".backup['value']"}
-
-
-class Killed(BaseException):
-    """What no run catches."""
-
-
-class Kill(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, event: StepEvent) -> None:
-        if event.step >= self.step:
-            raise Killed
-
-
-def killed_and_resumed(path: Path, *steps: int, **options: Any) -> None:
-    """A run that ends without a word at the first of these steps, goes on, ends at the second, and so on."""
-    with pytest.raises(Killed):
-        api.train("bac", "toys:Walk-v0", out=path, callbacks=[Kill(steps[0])], **options)
-    for step in steps[1:]:
-        with pytest.raises(Killed):
-            api.resume(path, callbacks=[Kill(step)])
-    api.resume(path)
 
 
 # --- renewal ----------------------------------------------------------------------------------------------------------

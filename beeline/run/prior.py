@@ -163,7 +163,7 @@ def _from_run(path: Path, spaces: Spaces) -> Prior:
     checkpoint = CheckpointStore(path).load(warnings.warn)
     own, theirs = json.loads(json.dumps(dataclasses.asdict(spaces))), checkpoint.meta.get("spaces")
     if theirs != own:
-        raise ValueError(f"this run's environment has {theirs}, but here it has {own}")
+        raise ValueError(f"the environment of that run has other sizes or bounds ({theirs}) than this one ({own})")
     ring = checkpoint.restore_replay()
     parts = [_lane(ring, lane) for lane in range(ring.lanes)]
     prior = Prior({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
