@@ -343,6 +343,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray]) -> Written:
     """Write and sync arrays of numbers in NumPy's .npz container, uncompressed; durable but not atomic by itself."""
+    _check_numbers(arrays)
     with _durable(path) as stream:
         _pack(stream, arrays)
     return stream.written()
@@ -364,17 +365,21 @@ class _Digest:
 
 def npz_sha256(arrays: Mapping[str, NDArray]) -> str:
     """The SHA-256 of the file that `write_npz` would write."""
+    _check_numbers(arrays)
     stream = _Digest()
     _pack(stream, arrays)
     return stream.hash.hexdigest()
 
 
-def _pack(stream: Any, arrays: Mapping[str, NDArray]) -> None:
+def _check_numbers(arrays: Mapping[str, NDArray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats are stored")
         if "\0" in name:
             raise ValueError(f"array name {name!r} has a null character")
+
+
+def _pack(stream: Any, arrays: Mapping[str, NDArray]) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as container:
         for name, array in arrays.items():
             with container.open(f"{name}.npy", "w", force_zip64=True) as member:
