@@ -395,6 +395,7 @@ def test_the_run_folder_has_a_copy_whose_hash_is_in_its_config(data: Path, whole
         copy = (whole / name).read_bytes()
         assert hashlib.sha256(copy).hexdigest() == config["data"][option]
         np.testing.assert_array_equal(files.read_npz(copy)["obs"], np.load(data)["observations"].astype(np.float32))
+    assert set(CheckpointStore(whole).load(pytest.fail).memories()) == {"replay"}, "what never changes is written once"
     assert config["train"]["prior"] == str(data) and config["train"]["load_prior"] == f"{data}@65"
 
 
