@@ -19,6 +19,7 @@ from beeline.envs import registry, trust
 from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, Interrupted, RunFolderError, notes
 from beeline.evaluate import Evaluation, evaluate, never
 from beeline.loop import Callback, Trainer
+from beeline.run import prior
 from beeline.run.build import (
     attach,
     build,
@@ -92,6 +93,11 @@ def _fixed_threads(plan: Plan) -> Plan:
     return dataclasses.replace(plan, train=dataclasses.replace(plan.train, threads=threads))
 
 
+def _with_data(plan: Plan, trainer: Trainer) -> Plan:
+    """The plan with the SHA-256 of the data of others that its trainer has read."""
+    return dataclasses.replace(plan, data={option: each.sha256 for option, each in trainer.data.items()})
+
+
 def train(
     algo: str,
     env: Any,
@@ -123,8 +129,10 @@ def train(
         if trainer.collector.spec.assumption:
             report(trainer.collector.spec.assumption)
         take_initial_policy(trainer, plan)
+        plan = _with_data(plan, trainer)
         folder = RunFolder.create(path, plan)
         try:
+            prior.keep(path, trainer.data)
             attach(trainer, plan, path)
             _record(trainer).restart()
             return _drive(trainer, plan, folder, display)
@@ -164,7 +172,8 @@ def resume(
             report(f"this process has {threads} threads, the run began with {plan.train.threads}: bytes may differ.")
         for difference in differences(folder.config()):
             report(difference)
-        with closing(build(plan, task, eval_env, callbacks), task, eval_env) as trainer:
+        with closing(build(plan, task, eval_env, callbacks, folder.path), task, eval_env) as trainer:
+            prior.keep(folder.path, trainer.data)  # if it was stopped before they were written
             attach(trainer, plan, folder.path)
             check_length(trainer, plan)
             accepted = _restore(trainer, plan, folder, report, accept_config)
@@ -330,9 +339,11 @@ class Model:
             _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
-    def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
-        self.plan = plan
-        self.trainer = build(plan, env, eval_env, callbacks)
+    def _set_up(
+        self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback], folder: Path | None = None
+    ) -> None:
+        self.trainer = build(plan, env, eval_env, callbacks, folder)
+        self.plan = _with_data(plan, self.trainer)
         self._calls = 0
         self._accepted: list[Any] = []
 
@@ -408,6 +419,7 @@ class Model:
         if not self.trainer.ready:
             self.trainer.begin()
         files.write_atomic(folder / "config.json", _config_text(self.plan, self._accepted))
+        prior.keep(folder, self.trainer.data)
         self.trainer.save(CheckpointStore(folder, keep=1))
         self.policy.save(folder / "policy.npz")
         return folder
@@ -448,7 +460,7 @@ def load(
     runtime.configure(plan.train.threads, plan.train.device)
     kind = model(plan.algo)
     found = kind.__new__(kind)
-    found._set_up(plan, task_of(plan, env), eval_env, callbacks)
+    found._set_up(plan, task_of(plan, env), eval_env, callbacks, path)
     table = MetricsTable(path / "metrics.csv", _record(found.trainer).columns)
 
     def usable(meta: Mapping[str, Any]) -> None:

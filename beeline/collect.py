@@ -64,6 +64,7 @@ class Collector:
         self.episodes = 0
         self.obs = np.zeros((len(self.envs), self.spec.obs_dim), np.float32)
         self.first = np.ones(len(self.envs), bool)
+        self.between: Callable[[int], None] = lambda lane: None  # called with a lane between two of its episodes
 
     def begin(self) -> None:
         """Reset every lane for the first time."""
@@ -90,6 +91,7 @@ class Collector:
         number = self.lanes[lane].episode + 1
         self.lanes[lane] = Lane(episode=number)  # first, so that after a reset that fails the next one is tried
         self.replay.cut(lane)
+        self.between(lane)
         obs = self._reset(lane, number)
         self.replay.start(lane, obs)
         self.obs[lane], self.first[lane] = obs, True

@@ -111,6 +111,17 @@ def _readable(annotation: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
 
 
+def whole_number(value: Any) -> int:
+    """A whole number as a user writes it, such as 100_000 or 1e5; ValueError where it is none."""
+    if isinstance(value, bool):
+        raise ValueError
+    number = float(value) if isinstance(value, str) and "e" in value.lower() else value
+    whole = int(number)
+    if not isinstance(number, str) and whole != number:
+        raise ValueError
+    return whole
+
+
 def _coerce(value: Any, annotation: Any) -> Any:
     """`value` as the field's type; ValueError where that loses or invents something."""
     if isinstance(annotation, types.UnionType):
@@ -136,13 +147,7 @@ def _coerce(value: Any, annotation: Any) -> Any:
             return _SWITCH[value.lower()]
         raise ValueError
     if annotation is int:
-        if isinstance(value, bool):
-            raise ValueError
-        number = float(value) if isinstance(value, str) and "e" in value.lower() else value
-        whole = int(number)
-        if not isinstance(number, str) and whole != number:
-            raise ValueError
-        return whole
+        return whole_number(value)
     if annotation is float:
         if isinstance(value, bool) or value is None:
             raise ValueError

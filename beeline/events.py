@@ -1,4 +1,4 @@
-"""What happens between two decisions, as values: evaluate, diagnose, record, renew networks, and last of all the checkpoint.
+"""What happens between two decisions, as values: evaluate, diagnose, record, renew, load, and last of all the checkpoint.
 
 An event is called after every decision, in the order in which a run has them. As each is a function of the config and of how
 far the run is, a resumed run meets the same ones at the same steps.
@@ -7,9 +7,12 @@ far the run is, a resumed run meets the same ones at the same steps.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from beeline.loop import Trainer
 
 
@@ -21,6 +24,9 @@ class Event:
 
     def __call__(self, run: Trainer) -> None:
         """After every decision."""
+
+    def between(self, run: Trainer, lane: int) -> None:
+        """Between two episodes of a lane, the first of which may be none."""
 
     def finish(self, run: Trainer) -> None:
         """After the last one."""
@@ -65,6 +71,8 @@ class Observe(Event):
         row: dict[str, Any] = {"step": run.progress.step, "updates": run.progress.updates, **run.collector.drain(), **found}
         row |= {name: float(value) for name, value in run.metrics.items()}
         rate = (run.progress.step - first_step) / max(now - began, 1e-9)
+        if run.config.events:
+            row["events"] = len(run.progress.done)
         row |= {"time/wall": time.time(), "time/steps_per_second": rate}
         self._since = (now, run.progress.step)
         run.record(row)
@@ -73,6 +81,40 @@ class Observe(Event):
 def _evaluated(run: Trainer, keep: bool) -> dict[str, Any]:
     result = run.evaluate(keep)
     return result.row() if result else {}
+
+
+class Renew(Event):
+    """Parts of the agent begin anew at the first decision that reaches a step: networks, their targets and optimisers.
+
+    Replay, temperature, statistics and counters stay as they are.
+    """
+
+    def __init__(self, parts: Sequence[str], step: int) -> None:
+        self.parts, self.step = tuple(parts), step
+        self.name = f"renew {','.join(self.parts)}@{step}"
+
+    def __call__(self, run: Trainer) -> None:
+        """Once."""
+        if run.progress.step >= self.step and self.name not in run.progress.done:
+            run.state = run.agent.renew(run.state, self.parts, run.clock)
+            run.progress.done.append(self.name)
+
+
+class LoadPrior(Event):
+    """Rows enter the replay, in every lane between the two episodes of its first reset at or after a step.
+
+    `rows` has the rows of each lane, as `Replay.extend` takes them.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, NDArray]], step: int) -> None:
+        self.rows, self.step = tuple(rows), step
+
+    def between(self, run: Trainer, lane: int) -> None:
+        """Once in each lane."""
+        name = f"load_prior@{self.step} lane {lane}"
+        if run.progress.step >= self.step and name not in run.progress.done:
+            run.replay.extend(lane, self.rows[lane])
+            run.progress.done.append(name)
 
 
 class Checkpoint(Event):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from beeline.errors import ConfigError
 from beeline.memory import Batch, Clock, Data, Replay
 
 
@@ -35,3 +38,40 @@ class Uniform:
             clock.seed, clock.updates, updates, size,
             gamma=self.gamma, n_step=self.n_step, stream=stream, with_next_action=self.next_action,
         )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class WithPrior:
+    """The first round(share · batch) transitions of every batch from the memory "prior", the others from the replay."""
+
+    uniform: Uniform
+    share: float
+
+    def __post_init__(self) -> None:
+        if not self.size:
+            raise ConfigError(
+                f"prior_share = {self.share:g} of batch_size = {self.uniform.batch_size} is less than one transition: "
+                "give more of either, or leave prior out."
+            )
+
+    @property
+    def size(self) -> int:
+        """Transitions of a batch that are drawn from the memory "prior"."""
+        return round(self.share * self.uniform.batch_size)
+
+    def __call__(self, memories: Mapping[str, Replay], clock: Clock, updates: int) -> Data:
+        """Batches by the number of their update, with a stream for each memory."""
+        rest = self.uniform.batch_size - self.size
+        prior = self.uniform.batch(memories["prior"], clock, updates, self.size, "prior")
+        own = self.uniform.batch(memories["replay"], clock, updates, rest, "replay")
+        return Data(joined(prior, own), clock.updates)
+
+
+def joined(first: Batch, second: Batch) -> Batch:
+    """Batches of the same updates side by side."""
+    names = {**(first.extras or {}), **(second.extras or {})}
+    extras = {name: np.concatenate([(each.extras or {})[name] for each in (first, second)], axis=1) for name in names}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)], axis=1) for name in Batch._fields[:-1]
+    }
+    return Batch(**columns, extras=extras or None)

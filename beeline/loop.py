@@ -162,6 +162,7 @@ class Trainer:
         self.store: Store | None = None
         self.policies: PolicyWriter | None = None
         self.diagnoser: Diagnoser | None = None
+        self.data: Mapping[str, Any] = {}  # of others, by the option that names them: what a run folder keeps copies of
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
@@ -169,6 +170,11 @@ class Trainer:
         self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
         self.ready = False
+        collector.between = self._between
+
+    def _between(self, lane: int) -> None:
+        for event in self.events:
+            event.between(self, lane)
 
     @property
     def replay(self) -> Replay:
@@ -336,7 +342,8 @@ class Trainer:
             "collector": self.collector.state(),
         }
         meta |= {"rows": self.recorder.rows} if store is not None else {"table": self.recorder.sync()}
-        target.save(self.progress.step, arrays, meta, self.memories)
+        own = {name: memory for name, memory in self.memories.items() if name in self.agent.memories}  # what can change
+        target.save(self.progress.step, arrays, meta, own)
         if store is None:
             if self.policies:
                 self.policies("policy.npz", trees.to_arrays(self.agent.policy(self.state)), self.progress.step, None)
@@ -355,9 +362,9 @@ class Trainer:
             if (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
                 raise CheckpointError(f"it is of {memory.lanes} environments side by side, and num_envs is {lanes}.")
             if name not in self.memories or memory.capacity != self.memories[name].capacity:
-                own = self.memories[name].capacity if name in self.memories else "none"
-                raise CheckpointError(f"its {name} has {memory.capacity} rows, and replay_capacity is {own}.")
-        self.memories = memories
+                held = self.memories[name].capacity if name in self.memories else "none"
+                raise CheckpointError(f"its {name} has {memory.capacity} rows, and replay_capacity is {held}.")
+        self.memories |= memories
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
         self.carry = trees.from_arrays(self.carry, arrays, "carry")

@@ -157,6 +157,23 @@ class Replay:
         if terminated or truncated:
             self._close_final(lane)
 
+    def extend(self, lane: int, columns: Mapping[str, NDArray]) -> None:
+        """Put closed rows, as `export` gives them, after the newest of a lane in which no episode is open.
+
+        They must be whole paths: the last row is a final observation.
+        """
+        number, count = self._rows[lane], len(columns["flags"])
+        if self._open[lane]:
+            raise ValueError(f"an episode is open in lane {lane}: rows can enter between two episodes only")
+        if count > self.rows_per_lane:
+            raise ValueError(f"{count} rows do not fit into the {self.rows_per_lane} of lane {lane}")
+        if count and columns["flags"][-1] & TRANSITION:
+            raise ValueError("the last row starts a transition that leads nowhere")
+        self._count -= int(np.count_nonzero(self._flags[self._places(lane, number, number + count)] & TRANSITION))
+        self.restore_rows(lane, number, columns)
+        self._count += int(np.count_nonzero(columns["flags"] & TRANSITION))
+        self._rows[lane] += count
+
     def cut(self, lane: int) -> None:
         """End the open episode as if truncated; nothing happens where none is open."""
         if self._open[lane]:

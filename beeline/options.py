@@ -3,8 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
-from beeline.config import Config, option
+from beeline.config import Config, option, whole_number
+from beeline.errors import ConfigError
+
+
+class Renewal(NamedTuple):
+    """Parts of an agent that begin anew at a step."""
+
+    parts: tuple[str, ...]
+    step: int
+
+
+class Loading(NamedTuple):
+    """Data that enter the replay at a step."""
+
+    path: str
+    step: int
+
+
+def _at(name: str, text: str, whole: str, example: str, least: int) -> tuple[str, int]:
+    """What stands before the last @, and the step after it."""
+    what, _, step = text.strip().rpartition("@")
+    try:
+        if not what.strip() or (number := whole_number(step.strip())) < least:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{name} = {whole!r} cannot be read: write {example}, with a step >= {least}.") from None
+    return what.strip(), number
+
+
+def renewals(text: str | None) -> tuple[Renewal, ...]:
+    """The renewals that `policy,critic@100_000; value@2e5` says, by step."""
+    found = []
+    for each in text.split(";") if text is not None else ():
+        what, step = _at("renew", each, str(text), "policy,critic,value@100_000, several of them separated by ;", 1)
+        parts = tuple(part.strip() for part in what.split(","))
+        if "" in parts or len(set(parts)) < len(parts):
+            raise ConfigError(f"renew = {text!r} cannot be read: {what!r} has an empty part, or one twice.")
+        found.append(Renewal(parts, step))
+    if len({each.step for each in found}) < len(found):
+        raise ConfigError(f"renew = {text!r} has a step twice: give all parts that begin anew there at once.")
+    return tuple(sorted(found, key=lambda each: each.step))
+
+
+def loading(text: str | None) -> Loading | None:
+    """The data and the step that `FILE@0` says."""
+    return None if text is None else Loading(*_at("load_prior", text, text, "FILE@0 or FILE@10_000", 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +71,24 @@ class TrainConfig(Config):
     checkpoint_every: int = option(10_000, "environment steps between checkpoints", low=1)
     keep_checkpoints: int = option(3, "checkpoints kept", low=1)
     replay_capacity: int = option(1_000_000, "rows of the replay ring; an episode of L decisions takes L + 1", low=2, high=10**12)
+    renew: str | None = option(None, "networks to begin anew and when, such as policy,critic,value@100_000; several with ;")
+    prior: str | None = option(None, "data of others to learn from beside the replay: .npz, run folder or Minari data set")
+    prior_share: float = option(0.5, "share of every batch that is drawn from `prior`", above=0.0, high=1.0)
+    load_prior: str | None = option(None, "data of others to put into the replay, and when: FILE@0")
     threads: int | None = option(None, "CPU threads of the learner; none: all cores", low=1, high=1024)
     device: str | None = option(None, "where the learner runs; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
     tensorboard: bool = option(True, "write TensorBoard events into the run folder")
     wandb: bool = option(False, "log to Weights & Biases, offline unless WANDB_MODE says otherwise")
     video: bool = option(False, "film one episode of the final policy")
+
+    def check(self) -> None:
+        """Events can be read, and a share has something to be a share of."""
+        renewals(self.renew)
+        loading(self.load_prior)
+        if self.prior is None and self.prior_share != TrainConfig.prior_share:
+            raise ConfigError(f"prior_share = {self.prior_share:g} needs prior: the data to draw from.")
+
+    @property
+    def events(self) -> bool:
+        """Whether anything happens once, at a step of its own."""
+        return self.renew is not None or self.load_prior is not None

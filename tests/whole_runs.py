@@ -118,6 +118,31 @@ def same_run(left: Path, right: Path) -> None:
             assert (left / name).read_bytes() == (right / name).read_bytes()
 
 
+class Killed(BaseException):
+    """What no run catches."""
+
+
+def killed_and_resumed(path: Path, *steps: int, **options: Any) -> None:
+    """A BAC run that ends without a word at the first of these steps, goes on, ends at the second, and so on."""
+    import beeline
+    from beeline.loop import Callback, StepEvent
+
+    class Kill(Callback):
+        def __init__(self, step: int) -> None:
+            self.step = step
+
+        def on_step(self, event: StepEvent) -> None:
+            if event.step >= self.step:
+                raise Killed
+
+    with pytest.raises(Killed):
+        beeline.train("bac", "toys:Walk-v0", out=path, callbacks=[Kill(steps[0])], **options)
+    for step in steps[1:]:
+        with pytest.raises(Killed):
+            beeline.resume(path, callbacks=[Kill(step)])
+    beeline.resume(path)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _keep_compiled_agents() -> Iterator[None]:
     """An agent holds no state but its compiled functions, so tests with equal configs share one.

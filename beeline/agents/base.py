@@ -42,6 +42,7 @@ class Task:
     repeat: int = 1  # environment steps per decision
     lanes: int = 1  # environments stepped side by side
     ends: bool = True  # whether an episode can terminate
+    prior_share: float = 0.0  # share of a batch that is drawn from the memory "prior"; 0: there is no such memory
     reward: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)  # r(s, a, s'), where it is known
     terminated: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)  # the end of an episode at s'
     resets: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)  # first observations (seed, n)

@@ -14,7 +14,7 @@ from beeline.agents.critic import Critic
 from beeline.agents.noise import PinkNoise, WhiteNoise
 from beeline.agents.objective import Entropy
 from beeline.agents.off_policy import OffPolicy
-from beeline.feeds import Uniform
+from beeline.feeds import Uniform, WithPrior
 from beeline.networks import Ensemble, Learnable, Net, Scalar, adam, body
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def _loss(exploit: Any) -> operators.ExploitLoss:
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Feed | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy,
+    feed: Uniform | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy,
 ) -> OffPolicy:  # fmt: skip
     """The agent of these parts; with `next_action`, batches bring the action that was taken at s'."""
     gamma = discount(config, task)
-    feed = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
+    uniform = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
+    drawn: Feed = WithPrior(uniform, task.prior_share) if task.prior_share else uniform
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return kind(config, task, actor, critic, objective, backup, feed, noise, gamma)
+    return kind(config, task, actor, critic, objective, backup, drawn, noise, gamma)

@@ -53,8 +53,6 @@ class State:
 class OffPolicy(Defaults):
     """The agent: a config, the parts built from it, and compiled `act` and `update`."""
 
-    parts = ("policy", "critic", "value")
-
     def __init__(
         self,
         config: OffPolicyConfig,
@@ -83,6 +81,11 @@ class OffPolicy(Defaults):
         self._init = jax.jit(self._init_impl)
         self._act = jax.jit(self._act_impl, static_argnames="mode")
         self._update = jax.jit(self._update_impl, static_argnames="phase", donate_argnums=2)
+
+    @property
+    def parts(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Policy and critics, and the networks of the backup where it has any."""
+        return ("policy", "critic", *(("value",) if jax.tree.leaves(self.backup.draw(0, 0)) else ()))
 
     # --- state ------------------------------------------------------------------------------------------------------
 

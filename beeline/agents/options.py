@@ -37,6 +37,16 @@ class MethodConfig(Config):
         """How many transitions the replay must be able to hold, or nothing would be learnt, and the option that says so."""
         return "", 1
 
+    @property
+    def refuses_prior(self) -> str:
+        """Why this method cannot learn from data of others; empty where it can."""
+        return "it does not learn from a replay"
+
+    @property
+    def needs_episodes(self) -> str:
+        """Why single transitions are not enough for it; empty where they are."""
+        return ""
+
 
 @dataclass(frozen=True)
 class OffPolicyConfig(MethodConfig):
@@ -110,3 +120,13 @@ class OffPolicyConfig(MethodConfig):
     def least_transitions(self) -> tuple[str, int]:
         """Learning begins with more than a batch."""
         return f"batch_size = {self.batch_size}", self.batch_size + 1
+
+    @property
+    def refuses_prior(self) -> str:
+        """Whoever collected a transition, it can be learnt from."""
+        return ""
+
+    @property
+    def needs_episodes(self) -> str:
+        """Returns over several steps need what came after a transition."""
+        return f"n_step = {self.n_step} needs the rewards that followed a transition" if self.n_step > 1 else ""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, events, runtime, trees
+from beeline import agents, events, options, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
 from beeline.envs import ids, registry, trust
-from beeline.errors import CheckpointError, ConfigError, EnvError
+from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
+from beeline.run import prior
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 from beeline.run.policy import PolicyFiles, describe, read_arrays
@@ -76,31 +78,59 @@ def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
     return Task(spaces_of(env), spec.limit, spec.repeat, lanes, spec.ends)
 
 
-def build(plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = ()) -> Trainer:
-    """A trainer at step 0, in memory. Nothing is written, so whatever is wrong leaves no trace."""
+def build(
+    plan: Plan, env: Any, eval_env: Any = None, callbacks: Sequence[Callback] = (), folder: Path | None = None
+) -> Trainer:
+    """A trainer at step 0, in memory. Nothing is written, so whatever is wrong leaves no trace.
+
+    `folder` is where a run that goes on has its copies of the data of others.
+    """
     config = plan.train
     runtime.configure(config.threads, config.device)
     if config.wandb:
         import_wandb()
     lanes, evaluation = make_envs(env, eval_env, config)
-    agent = agents.get(plan.algo).build(plan.agent, facts_of(lanes[0], len(lanes)))
+    facts = dataclasses.replace(facts_of(lanes[0], len(lanes)), prior_share=config.prior_share if config.prior else 0.0)
+    agent = agents.get(plan.algo).build(plan.agent, facts)
+    renewed = make_renewals(agent, plan)
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None
-    memories = make_memories(agent, plan)
+    given = prior.gather(plan, facts.spaces, folder)
+    memories = make_memories(agent, plan, len(given["load_prior"].rows["flags"]) if "load_prior" in given else 0)
     collector = Collector(lanes, memories["replay"], config.seed)
     recorder = Recorder(None, agent.metric_names, tensorboard=False, wandb=False, config={})
-    happenings = [events.Observe(), events.Checkpoint()]
+    happenings = [events.Observe(), *renewed, *make_loading(given, memories, plan), events.Checkpoint()]
+    if "prior" in given:
+        memories["prior"] = given["prior"].memory()
     trainer = Trainer(agent, collector, memories, evaluation, config, plan.identity, recorder, happenings, callbacks)
-    trainer.diagnoser = diagnoser
+    trainer.diagnoser, trainer.data = diagnoser, given
     trainer.description = description(plan)
     return trainer
 
 
-def make_memories(agent: Agent, plan: Plan) -> dict[str, Replay]:
-    """The memories that an agent wants, if they fit into the memory that is free."""
+def make_renewals(agent: Agent, plan: Plan) -> list[events.Event]:
+    """The renewals of a plan, if the agent has the parts that they name."""
+    asked = options.renewals(plan.train.renew)
+    known = agent.parts if asked else ()
+    for part in (part for each in asked for part in each.parts if part not in known):
+        hint = f"Known for {plan.algo} with these options: {', '.join(known) or 'none'}."
+        raise UnknownNameError("part to renew", part, known, hint)
+    return [events.Renew(*each) for each in asked]
+
+
+def make_loading(given: Mapping[str, prior.Prior], memories: Mapping[str, Replay], plan: Plan) -> list[events.Event]:
+    """The loading of data into the replay, if they fit into it."""
+    load, stored = options.loading(plan.train.load_prior), memories["replay"].extra_columns
+    if given and stored:
+        raise ConfigError(f"{next(iter(given))} is not for {plan.algo}: data lack what it stores ({', '.join(stored)}).")
+    return [events.LoadPrior(prior.rows_by_lane(given["load_prior"], memories["replay"]), load.step)] if load else []
+
+
+def make_memories(agent: Agent, plan: Plan, loaded: int = 0) -> dict[str, Replay]:
+    """The memories that an agent wants, if they fit into the memory that is free; `loaded` rows come from elsewhere."""
     spaces, made = agent.task.spaces, {}
     for name, spec in agent.memories.items():
         capacity = spec.capacity or plan.train.replay_capacity
-        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())))
+        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())), loaded)
         try:
             made[name] = Replay(capacity, spaces.obs_dim, spaces.action_dim, agent.task.lanes, spec.columns)
         except MemoryError as error:
@@ -125,6 +155,7 @@ def make_diagnoser(agent: Agent, env: Any, others: Sequence[gymnasium.Env | None
 def attach(trainer: Trainer, plan: Plan, folder: Path) -> None:
     """Let a trainer write into a run folder."""
     names = [*trainer.agent.metric_names, *(trainer.diagnoser.columns if trainer.diagnoser else ())]
+    names += ["events"] if plan.train.events else []
     trainer.recorder = Recorder(
         folder, names, tensorboard=plan.train.tensorboard, wandb=plan.train.wandb, config=plan.to_dict()
     )

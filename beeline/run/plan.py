@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import agents, runtime
 from beeline.errors import CheckpointError, ConfigError
-from beeline.options import TrainConfig
+from beeline.options import TrainConfig, loading, renewals
 
 if TYPE_CHECKING:
     from beeline.agents.options import MethodConfig
@@ -27,6 +28,7 @@ class Plan:
     agent: MethodConfig
     train: TrainConfig
     init_from: str | None = None
+    data: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 of the data of others, by option (run/prior.py)
 
     @classmethod
     def make(cls, algo: str, env_id: str, preset: str | None, options: Mapping[str, Any], init_from: str | None = None) -> Plan:
@@ -36,14 +38,19 @@ class Plan:
         given = {**algorithm.preset(preset, env_id), **options}
         loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
         own = {name: value for name, value in given.items() if name not in loop}
+        for name in ("prior", "load_prior"):  # paths that mean the same from every folder
+            if isinstance(loop.get(name), str | Path) and str(loop[name]).lower() != "none":
+                loop[name] = str(Path(loop[name]).absolute())
         agent, train = algorithm.config.make(own, also=TrainConfig.names()), TrainConfig.make(loop)
         plan = cls(algorithm.name, env_id, preset, agent.scheduled(train.steps), train, init_from)
         plan.check_ring()
+        plan.check_prior()
         return plan
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
+        more = {"data": dict(self.data)} if self.data else {}
+        return more | {
             "format": FORMAT, "algo": self.algo, "env": self.env, "seed": self.train.seed, "preset": self.preset,
             "init_from": self.init_from, "agent": self.agent.to_dict(), "train": self.train.to_dict(),
         }  # fmt: skip
@@ -57,9 +64,18 @@ class Plan:
         for name, value in texts.items():
             if not isinstance(value, str):
                 raise TypeError(f"{name} = {value!r} is no text")
+        hashes = data.get("data", {})
+        if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+            raise TypeError(f"data = {hashes!r} are no SHA-256 by option")
         algorithm = agents.get(data["algo"])
         agent, train = algorithm.config.recorded(data["agent"], objects or {}), TrainConfig.make(data["train"])
-        return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"))
+        return cls(algorithm.name, data["env"], data["preset"], agent, train, data.get("init_from"), hashes)
+
+    def check_prior(self) -> None:
+        """Data of others are for methods that learn from a replay."""
+        asked = [name for name in ("prior", "load_prior") if getattr(self.train, name) is not None]
+        if asked and self.agent.refuses_prior:
+            raise ConfigError(f"{asked[0]} is not for {self.algo}: {self.agent.refuses_prior}.")
 
     def check_ring(self) -> None:
         """The replay must hold what learning begins with, however short the episodes are, or nothing would be learnt.
@@ -77,12 +93,12 @@ class Plan:
                 "as a step."
             )
 
-    def check_memory(self, obs_dim: int, action_dim: int, more: int = 0) -> None:
+    def check_memory(self, obs_dim: int, action_dim: int, more: int = 0, loaded: int = 0) -> None:
         """The rows that this run will write must fit into the memory that is free, or the system would end it on the way.
 
-        `more` is how many numbers a row has beside observation, action and reward.
+        `more` is how many numbers a row has beside observation, action and reward, `loaded` how many rows come from elsewhere.
         """
-        rows = min(self.train.replay_capacity, self.train.steps + self.train.num_envs)
+        rows = min(self.train.replay_capacity, self.train.steps + self.train.num_envs + loaded)
         each = 4 * (obs_dim + action_dim + 1 + more) + 1  # as memory.py stores them: float32, and a byte of flags
         free = runtime.free_memory()
         if free is not None and rows * each > free:
@@ -92,7 +108,13 @@ class Plan:
             )
 
     def check_budget(self) -> None:
-        """A run must be longer than its warm-up, or nothing would be learnt."""
+        """A run must be longer than its warm-up, or nothing would be learnt, and must reach what shall happen in it."""
+        load = loading(self.train.load_prior)
+        moments = [("renew", each.step) for each in renewals(self.train.renew)] + ([("load_prior", load.step)] if load else [])
+        for name, step in moments:
+            if step >= self.train.steps:
+                given = getattr(self.train, name)
+                raise ConfigError(f"{name} = {given!r} is never reached: the run has {self.train.steps} steps.")
         name, warm_up = self.agent.warm_up
         if self.train.steps <= warm_up:
             raise ConfigError(
