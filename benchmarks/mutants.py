@@ -50,8 +50,9 @@ class Mutant:
 
 
 SHIFTED, TAKEN, BACKUP = "beeline/agents/shifted.py", "beeline/agents/taken.py", "beeline/agents/backup.py"
-PARTS, UPDATE, LOOP = "beeline/agents/parts.py", "beeline/agents/actor_critic.py", "beeline/loop.py"
-_UPDATES = "tests/agents/test_actor_critic.py::test_consecutive_updates_equal_the_specification_in_every_number"
+UPDATE, OBJECTIVE, BLENDS, MAKE = (f"beeline/agents/{name}.py" for name in ("off_policy", "objective", "blends", "make"))
+NETWORKS, FEEDS, LOOP = "beeline/networks/base.py", "beeline/feeds.py", "beeline/loop.py"
+_UPDATES = "tests/agents/test_off_policy.py::test_consecutive_updates_equal_the_specification_in_every_number"
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
 
 
@@ -72,84 +73,78 @@ def _of(file: str, *cases: str) -> tuple[str, ...]:
 MUTANTS = (
     Mutant(
         "td3: target from the first target critic alone",
-        (Edit(PARTS, '"""min_i Q̄_i(s\', a\')."""\n        return jnp.min(q, axis=0)', '"""Q̄_1."""\n        return q[0]'),),
+        (Edit(BACKUP, "        value = self.critic.worst(answers[0])\n        reward", "        value = answers[0][0]\n        reward"),),
         _under("td3-mlp"),
     ),
     Mutant(
         "td3: policy loss on the minimum of both critics",
-        (
-            Edit(PARTS, "policy_critics: int | None = 1\n", "policy_critics: int | None = None\n"),
-            Edit(PARTS, "return -jnp.mean(q[0])", "return -jnp.mean(jnp.min(q, axis=0))"),
-        ),
+        (Edit(OBJECTIVE, "self.critic.q(self.judge(critic, state), batch.obs, action)[0]",
+              "self.critic.worst(self.critic.q(critic, batch.obs, action))"),),
         _under("td3-mlp"),
     ),
     Mutant(
         "td3: target action from the live policy",
-        (Edit(UPDATE, "acting = state.actor if state.actor_target is None else state.actor_target", "acting = state.actor"),),
+        (Edit(BACKUP, "self.actor.output(state.actor.target, batch.next_obs)", "self.actor.output(state.actor.live, batch.next_obs)"),),
         _under("td3-mlp"),
     ),
     Mutant(
-        "sac: T_explore from live instead of target critics",
-        (Edit(UPDATE, "next_q = self.q(state.critic_target, next_obs, next_action)",
-              "next_q = self.q(state.critic, next_obs, next_action)"),),
-        _under("sac-mlp"),
-    ),
-    Mutant(
-        "bac: T_explore from live instead of target critics",
-        (Edit(UPDATE, "next_q, here_q = jnp.split(both, 2, axis=-1)",
-              "_, here_q = jnp.split(both, 2, axis=-1)\n            next_q = self.q(state.critic, next_obs, next_action)"),),
-        _under("bac-bac"),
+        "all: T_explore from live instead of target critics",
+        (Edit(UPDATE, "terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))\n\n        def critic_loss",
+              "terms = self.backup.terms(state, batch, seen, self.ask(state.critic.live, pairs))\n\n        def critic_loss"),),
+        _under("sac-mlp", "bac-bac"),
     ),
     Mutant(
         "all: policy judged by the critics of before the step",
-        (Edit(UPDATE, "x[: self.explore.policy_critics], critic)", "x[: self.explore.policy_critics], state.critic)"),),
+        (Edit(UPDATE, "state, critic.live, batch, noise.get(", "state, state.critic.live, batch, noise.get("),),
         _under("sac-mlp"),
     ),
     Mutant(
         "td3: target policy never following",
-        (Edit(UPDATE, "actor_target = operators.polyak(actor_target, actor, self.config.tau)", "pass"),),
+        (Edit(UPDATE, "critic, actor = follow(critic, self.config.tau), follow(actor, self.config.tau)",
+              "critic = follow(critic, self.config.tau)"),),
         _under("td3-mlp"),
     ),
     Mutant(
         "all: Adam's moments not kept",
-        (Edit(PARTS, "updates, state = optimiser.update(gradients, state, params)",
-              "updates, _ = optimiser.update(gradients, state, params)"),),
+        (Edit(NETWORKS, "updates, opt = optimiser.update(gradients, slot.opt, slot.live)",
+              "updates, opt = optimiser.update(gradients, slot.opt, slot.live)[0], slot.opt"),),
         _under("sac-mlp"),
     ),
     Mutant(
         "sac: alpha_beta1 ignored",
-        (Edit(UPDATE, "self._optimiser(c.alpha_lr, c.alpha_beta1)", "self._optimiser(c.alpha_lr)"),),
+        (Edit(MAKE, "adam(config.alpha_lr, beta1=config.alpha_beta1, clip=config.grad_clip)",
+              "adam(config.alpha_lr, clip=config.grad_clip)"),),
         _under("sac-mlp"),
     ),
     Mutant(
         "bee: ada never storing its δ",
-        (Edit(PARTS, 'lam, {"delta": delta}', "lam, state"),),
+        (Edit(BLENDS, 'lam, {"delta": delta}', "lam, state"),),
         _under("bac-mlp"),
     ),
     Mutant(
         "bac: V's regression without its entropy",
-        (Edit(UPDATE, "bonus = self.explore.bonus(state.explore, log_prob)", "bonus = None"),),
+        (Edit(BACKUP, "aim = q - self.entropy.bonus(state.objective, log_prob)", "aim = q"),),
         _under("bac-bac"),
     ),
     Mutant(
         "bac: V's entropy from the noise of T_explore",
-        (Edit(UPDATE, 'self.actor.sample(noise["exploit"],', 'self.actor.sample(noise["explore"],'),),
+        (Edit(BACKUP, 'self.actor.sample(noise["exploit"],', 'self.actor.sample(noise["explore"],'),),
         _under("bac-bac"),
     ),
     Mutant(
         "bee: T_exploit from the target critics",
-        (Edit(UPDATE, "next_v = self.exploit.value(state.exploit[\"params\"], next_obs)", "next_v = jnp.min(next_q, axis=0)"),),
+        (Edit(BACKUP, 'next_v = self.v(state.backup["value"].live, batch.next_obs)', "next_v = self.critic.worst(answers[0])"),),
         _under("bee-td3-bac"),
     ),
     Mutant(
         "bee: V fitted to the live critics",
-        (Edit(UPDATE, "target_q = jnp.min(here_q, axis=0)",
-              "target_q = jnp.min(self.q(state.critic, obs, batch.action), axis=0)"),),
+        (Edit(BACKUP, "obs, q = batch.obs, terms.here\n",
+              "obs, q = batch.obs, self.critic.worst(self.critic.q(state.critic.live, batch.obs, batch.action))\n"),),
         _under("bee-td3-bac"),
     ),
     Mutant(
         "sac: the second policy step under the temperature of the first",
-        (Edit(UPDATE, "explore_state: Any = explore_state) -> tuple", "explore_state: Any = state.explore) -> tuple"),),
+        (Edit(UPDATE, "objective: Any = objective) -> tuple", "objective: Any = state.objective) -> tuple"),),
         _under("sac-bac"),
     ),
     Mutant(
@@ -159,22 +154,22 @@ MUTANTS = (
     ),
     Mutant(
         "all: grad_clip ignored",
-        (Edit(UPDATE, "return adam if clip is None else", "return adam if True else"),),
+        (Edit(NETWORKS, "return plain if clip is None else", "return plain if True else"),),
         _under("td3-bac"),
     ),
     Mutant(
         "all: reward_scale ignored",
-        (Edit(UPDATE, "reward = self.config.reward_scale * batch.reward", "reward = batch.reward"),),
+        (Edit(UPDATE, "reward=self.config.reward_scale * batch.reward", "reward=batch.reward"),),
         _under("td3-bac"),
     ),
     Mutant(
-        "loop: n_step ignored",
-        (Edit(LOOP, "gamma=config.gamma, n_step=config.n_step,", "gamma=config.gamma,"),),
+        "feed: n_step ignored",
+        (Edit(FEEDS, "gamma=self.gamma, n_step=self.n_step,", "gamma=self.gamma,"),),
         (_BATCHES,),
     ),
     Mutant(
-        "loop: gamma ignored",
-        (Edit(LOOP, "gamma=config.gamma, n_step=config.n_step,", "n_step=config.n_step,"),),
+        "feed: gamma ignored",
+        (Edit(FEEDS, "gamma=self.gamma, n_step=self.n_step,", "n_step=self.n_step,"),),
         (_BATCHES,),
     ),
     Mutant(
