@@ -51,7 +51,7 @@ def _kind(annotation: Any, rule: Rule) -> str:
     if annotation is types.NoneType:
         return "None"
     if typing.get_origin(annotation) is tuple:
-        return "Sequence[int]"
+        return f"Sequence[{typing.get_args(annotation)[0].__name__}]"
     text = annotation.__name__
     if annotation is str and rule.choices:
         text = f"Literal[{', '.join(repr(each) for each in rule.choices)}]".replace("'", '"')

@@ -73,7 +73,8 @@ def _of(file: str, *cases: str) -> tuple[str, ...]:
 MUTANTS = (
     Mutant(
         "td3: target from the first target critic alone",
-        (Edit(BACKUP, "        value = self.critic.worst(answers[0])\n        reward", "        value = answers[0][0]\n        reward"),),
+        (Edit(BACKUP, "        value = self.critic.worst(answers[0])\n        reward",
+              "        value = answers[0][0]\n        reward"),),
         _under("td3-mlp"),
     ),
     Mutant(
@@ -84,13 +85,14 @@ MUTANTS = (
     ),
     Mutant(
         "td3: target action from the live policy",
-        (Edit(BACKUP, "self.actor.output(state.actor.target, batch.next_obs)", "self.actor.output(state.actor.live, batch.next_obs)"),),
+        (Edit(BACKUP, "self.actor.output(state.actor.target, batch.next_obs)",
+              "self.actor.output(state.actor.live, batch.next_obs)"),),
         _under("td3-mlp"),
     ),
     Mutant(
         "all: T_explore from live instead of target critics",
-        (Edit(UPDATE, "terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))\n\n        def critic_loss",
-              "terms = self.backup.terms(state, batch, seen, self.ask(state.critic.live, pairs))\n\n        def critic_loss"),),
+        (Edit(UPDATE, "self.ask(state.critic.target, pairs))\n\n        def critic_loss",
+              "self.ask(state.critic.live, pairs))\n\n        def critic_loss"),),
         _under("sac-mlp", "bac-bac"),
     ),
     Mutant(
@@ -230,6 +232,8 @@ MUTANTS = (
         "ppo: the old policy acts while the new one is learnt",
         (Edit(LOOP, "if self.agent.on_policy:", "if False:"),),
         (_PPO_RATIO,),
+    ),
+    Mutant(
         "rrs: shift missing on terminal transitions",
         (Edit(SHIFTED, "jnp.array(self.shifts, batch.reward.dtype)[:, None]",
               "jnp.array(self.shifts, batch.reward.dtype)[:, None] * (batch.discount > 0)"),),

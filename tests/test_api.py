@@ -267,8 +267,8 @@ def test_importing_is_quick_and_complete() -> None:
     assert set(beeline.__all__) <= set(dir(beeline))
     for name in beeline.__all__:
         assert getattr(beeline, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'PPO'"):
-        _ = beeline.PPO
+    with pytest.raises(AttributeError, match="no attribute 'A2C'"):
+        _ = beeline.A2C
 
 
 def test_arguments_of_the_environment(tmp_path: Path) -> None:

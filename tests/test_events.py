@@ -101,7 +101,7 @@ def test_killed_before_at_and_after_a_renewal_a_run_ends_the_same(steps: tuple[i
 
 def test_sigkill_right_after_a_renewal_and_the_command_line(beeline: Zygote, renewed: Path, tmp_path: Path) -> None:
     words = ["train", "bac", "toys:Walk-v0", *flags(RENEWED), "--out", tmp_path / "run"]
-    assert beeline.start(*words, env={"TOY_KILL": "0:76"}).wait() == -9
+    assert beeline.start(*words, env={"TOY_KILL": "1:76"}).wait() == -9
     beeline.run("resume", tmp_path / "run")
     assert table(renewed) == table(tmp_path / "run")
 

@@ -263,8 +263,9 @@ def _difference(old: BenchRun, new: BenchRun) -> str:
     if new.steps < old.steps:
         return f"steps was {old.steps}, now {new.steps}"
     for name in dict.fromkeys([*old.options, *new.options]):
+        rule = agents.get(new.algo).config.rules().get(name)
         before, after = (plan.options.get(name, "not given") for plan in (old, new))
-        if before != after:
+        if (rule.word(before) if rule else before) != (rule.word(after) if rule else after):  # false and off mean the same
             return f"{name} was {before}, now {after}"
     return ""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,15 +45,15 @@ def record_episode(
     path = Path(path)
     repeat = env.facts.repeat
     rate = fps or max(1.0, env.metadata["render_fps"] / repeat)
-    part = path.with_name(f".{path.stem}.tmp{path.suffix}")  # a reader sees the whole video or none
-    try:
-        with during("in a filmed episode"), explained(path):
-            episode = _episode(env, act, seed, stop)
-            next(episode)
-            first = frame_of(env)
-            total, decisions, success = 0.0, 0, None
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.unlink(missing_ok=True)
+    with during("in a filmed episode"), explained(path):
+        episode = _episode(env, act, seed, stop)
+        next(episode)
+        first = frame_of(env)
+        total, decisions, success = 0.0, 0, None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A reader sees the whole video or none. A folder of its own: an encoder that is slow to end must not leave a file.
+        with tempfile.TemporaryDirectory(prefix=".film-", dir=path.parent) as folder:
+            part = Path(folder) / path.name
             writer: Any
             with imageio.get_writer(part, format="FFMPEG", fps=rate, codec="libx264", macro_block_size=1) as writer:
                 writer.append_data(first)
@@ -64,9 +64,6 @@ def record_episode(
             if not _is_complete(part):  # the encoder only grumbles when it could not write
                 raise RunFolderError(f"the video {path} could not be written whole. Is the disk full?")
             part.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
     steps = min(decisions * repeat, env.facts.limit)  # the last decision may have been cut short by the limit
     return EpisodeResult(total, steps, success, path)
 

@@ -49,10 +49,10 @@ def test_a_matrix_is_every_combination_with_seeds_slowest() -> None:
 
 
 def test_an_option_goes_to_the_variants_that_have_it_as_the_value_it_stands_for() -> None:
-    options = {"lambda": "0.25", "batch-size": "1e2", "hidden": "8,8"}
-    bac, sac = bench_plan.expand(request(tasks="gym/A-v1", seeds=1, options=options))
-    assert bac.options == {"threads": 1, "lam": 0.25, "batch_size": 100, "hidden": [8, 8]}
-    assert sac.options == {"threads": 1, "batch_size": 100, "hidden": [8, 8]}
+    options = {"lambda": "0.25", "alpha": "0.5", "batch-size": "1e2", "hidden": "8,8"}
+    sac, td3 = bench_plan.expand(request(algos="sac,td3", tasks="gym/A-v1", seeds=1, options=options))
+    assert sac.options == {"threads": 1, "lam": 0.25, "alpha": 0.5, "batch_size": 100, "hidden": [8, 8]}
+    assert td3.options == {"threads": 1, "lam": 0.25, "batch_size": 100, "hidden": [8, 8]}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ BAD_FILES = [
     ("variant = 3", "variant must be a table"),
     ("[variant.x]\nlam = 0.5", "must say its algorithm"),
     ('tasks = ["gym/A-v1"]\n[variant.x]\nalgo = "bac"\nsteps = 5', "x. has steps, which is the same for the whole"),
-    ('tasks = ["gym/A-v1"]\n[variant.x]\nalgo = "sac"\nlam = 0.5', "x on gym/A-v1: unknown option 'lam'"),
+    ('tasks = ["gym/A-v1"]\n[variant.x]\nalgo = "sac"\nsmoothing_clip = 0.5', "x on gym/A-v1: unknown option 'smoothing_clip'"),
     ('tasks = ["gym/A-v1"]\n[variant."a/b"]\nalgo = "sac"', "'a/b': a name is made of"),
 ]
 
@@ -127,7 +127,7 @@ BAD_REQUESTS = [
     ({"seeds": [-1]}, "seed = -1 is out of range"),
     ({"steps": 500}, "bac on gym/A-v1: steps = 500 is not more than the warm-up"),
     ({"preset": "heavy"}, "unknown preset 'heavy'"),
-    ({"algos": "sac", "options": {"lam": 0.5}}, "unknown option of sac 'lam'"),
+    ({"algos": "sac", "options": {"smoothing_clip": 0.5}}, "unknown option of sac 'smoothing_clip'"),
     ({"options": {"batch_sise": 1}}, "Did you mean batch_size"),
     ({"options": {"seed": 1}}, "give seeds"),
     ({"options": {"gamma": 2}}, "bac on gym/A-v1: gamma = 2.0 is out of range"),

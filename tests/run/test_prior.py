@@ -414,7 +414,7 @@ def test_killed_before_while_waiting_and_after_a_run_ends_the_same(data: Path, w
 def test_a_run_goes_on_with_its_copy_and_with_no_other(beeline: Zygote, data: Path, whole: Path, tmp_path: Path) -> None:
     source, run = shutil.copy(data, tmp_path / "mine.npz"), tmp_path / "run"
     words = ["train", "bac", "toys:Walk-v0", *flags(with_data(source)), "--out", run]
-    assert beeline.start(*words, env={"TOY_KILL": "0:72"}).wait() == -9
+    assert beeline.start(*words, env={"TOY_KILL": "1:72"}).wait() == -9
     copy = (run / "prior.npz").read_bytes()
     saved(run / "prior.npz", episodes((20,)))
     with pytest.raises(CheckpointError, match="is not what this run began with"):

@@ -220,7 +220,7 @@ def test_a_signal_ends_a_run_on_a_full_disk(number: int, beeline: Zygote, disk: 
 
 def test_a_second_sigterm_ends_a_step_that_hangs(beeline: Zygote, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = beeline.start("train", "sac", WALK, *flags(small("sac")), "--out", run, env={"TOY_HANG": "0:70"})
+    process = beeline.start("train", "sac", WALK, *flags(small("sac")), "--out", run, env={"TOY_HANG": "1:70"})
     process.until(lambda: "hanging" in process.out)
     process.signal(signal.SIGTERM)
     time.sleep(0.2)
@@ -234,7 +234,7 @@ def test_a_second_sigterm_ends_a_step_that_hangs(beeline: Zygote, tmp_path: Path
 
 def test_a_second_ctrl_c_leaves_word(beeline: Zygote, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = beeline.start("train", "sac", WALK, *flags(small("sac")), "--out", run, env={"TOY_HANG": "0:70"})
+    process = beeline.start("train", "sac", WALK, *flags(small("sac")), "--out", run, env={"TOY_HANG": "1:70"})
     process.until(lambda: "hanging" in process.out)
     process.signal(signal.SIGINT)
     process.until(lambda: "Ctrl-C again" in process.err)

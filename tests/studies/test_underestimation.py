@@ -26,8 +26,8 @@ STEPS = TINY.pop("steps")
 def test_the_study_is_every_algorithm_with_two_critics_and_with_one(tmp_path: Path) -> None:
     runs = study.plan(tmp_path)
     assert len(runs) == 2 * 10
-    assert {(run.variant, run.algo, run.options.get("double_q", True)) for run in runs if "lam0" not in run.variant} == {
-        (algo + end, algo, not end) for algo in ("sac", "bac", "td3", "bee-td3") for end in ("", "-single")
+    assert {(run.variant, run.algo, run.options.get("double_q", "on")) for run in runs if "lam0" not in run.variant} == {
+        (algo + end, algo, "off" if end else "on") for algo in ("sac", "bac", "td3", "bee-td3") for end in ("", "-single")
     }
     assert {run.options["lam"] for run in runs if "lam0" in run.variant} == {0.0}
     assert {run.algo for run in runs if run.options.get("alpha") == 0.1} == {"sac", "bac"}  # only they have a temperature
