@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
@@ -58,7 +59,7 @@ class Rule:
         if self.choices is not None and (isinstance(value, str) or not self.bounded):
             return value in self.choices
         if isinstance(value, tuple):
-            return bool(value) and all(self.admits(item) for item in value)
+            return bool(value) and "" not in value and all(self.admits(item) for item in value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return (
@@ -78,8 +79,13 @@ def _readable(annotation: Any) -> str:
     if isinstance(annotation, types.UnionType):
         return " or ".join("none" if a is types.NoneType else _readable(a) for a in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
-        return "whole numbers separated by commas"
+        return f"{'words' if typing.get_args(annotation)[0] is str else 'whole numbers'} separated by commas"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
+
+
+def _union(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows."""
+    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
 def _coerce(value: Any, annotation: Any) -> Any:
@@ -99,7 +105,7 @@ def _coerce(value: Any, annotation: Any) -> Any:
         raise ValueError
     if typing.get_origin(annotation) is tuple:
         items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-        return tuple(_coerce(item, int) for item in items)
+        return tuple(_coerce(item, typing.get_args(annotation)[0]) for item in items)
     if annotation is bool:
         if isinstance(value, bool):
             return value
@@ -130,19 +136,35 @@ class Config:
     """Base of all configs: checks every field when it is made, so that a config that exists is a valid one."""
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            rule: Rule = field.metadata["rule"]
-            value = rule.word(getattr(self, field.name))
-            try:
-                value = _coerce(value, hints[field.name])
-            except (TypeError, ValueError, OverflowError):
-                allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
-                raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}{allowed}.") from None
-            if value is not None and not rule.admits(value):
-                raise ConfigError(f"{field.name} = {value!r} is out of range; allowed: {rule.allowed or 'a finite number'}.")
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, self.read(field.name, getattr(self, field.name)))
         self.check()
+
+    @classmethod
+    @functools.cache
+    def kinds(cls) -> dict[str, Any]:
+        """The type of every field."""
+        return typing.get_type_hints(cls)
+
+    @classmethod
+    def read(cls, name: str, value: Any) -> Any:
+        """A value of one field as its type, in its range; conditions that tie fields together are not asked."""
+        rule, kind = cls.rules()[name], cls.kinds()[name]
+        value = rule.word(value)
+        try:
+            value = _coerce(value, kind)
+        except (TypeError, ValueError, OverflowError):
+            allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
+            raise ConfigError(f"{name} = {value!r} is not {_readable(kind)}{allowed}.") from None
+        if value is not None and not rule.admits(value):
+            allowed = rule.allowed or ("a finite number" if isinstance(value, float) else _readable(kind))
+            raise ConfigError(f"{name} = {value!r} is out of range; allowed: {allowed}.")
+        return value
+
+    @classmethod
+    def lists(cls) -> set[str]:
+        """The fields that hold a list themselves."""
+        return {name for name, kind in cls.kinds().items() if any(typing.get_origin(each) is tuple for each in _union(kind))}
 
     def check(self) -> None:
         """Conditions that tie several fields together; subclasses add theirs."""

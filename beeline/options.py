@@ -5,6 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from beeline.config import Config, option
+from beeline.errors import ConfigError
+
+WANDB = ("wandb_project", "wandb_name", "wandb_group", "wandb_tags")
+# Options of the loop that decide no number of a run: they may be changed between two commands.
+FREE = ("steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "wandb", *WANDB, "video")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,4 +34,14 @@ class TrainConfig(Config):
     device: str | None = option(None, "where the learner runs; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
     tensorboard: bool = option(True, "write TensorBoard events into the run folder")
     wandb: bool = option(False, "log to Weights & Biases, offline unless WANDB_MODE says otherwise")
+    wandb_project: str = option("beeline", "Weights & Biases: the project")
+    wandb_name: str | None = option(None, "Weights & Biases: the run's name; none: its folder's")
+    wandb_group: str | None = option(None, "Weights & Biases: the group of runs, such as the seeds of one experiment")
+    wandb_tags: tuple[str, ...] | None = option(None, "Weights & Biases: tags, separated by commas")
     video: bool = option(False, "film one episode of the final policy")
+
+    def check(self) -> None:
+        """What says how Weights & Biases calls a run means nothing without it."""
+        given = [name for name in WANDB if getattr(self, name) != type(self).__dataclass_fields__[name].default]
+        if given and not self.wandb:
+            raise ConfigError(f"{given[0]} = {getattr(self, given[0])!r} is for Weights & Biases: give wandb as well.")
