@@ -7,7 +7,6 @@ import difflib
 import itertools
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -89,22 +88,18 @@ class Variant:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """What is said of a name that does not exist."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return ConfigError(f"unknown {kind} {name!r}. {'Did you mean ' + ' or '.join(near) + '?' if near else ''}".rstrip())
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The content of a matrix file, checked as far as it can be without the flags."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from None
+    found = files.read_toml(path)
     for key in found:
         if key not in KEYS:
-            raise _unknown(f"entry of {path}", key, KEYS)
+            raise unknown(f"entry of {path}", key, KEYS)
     for key in ("options", "variant"):
         if not isinstance(found.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a table, such as [{'variant.NAME' if key == 'variant' else key}].")
@@ -180,12 +175,12 @@ def configs_of(algo: str) -> tuple[type[Config], type[Config]]:
     return TrainConfig, agents.get(algo).config
 
 
-def _options_of(algo: str) -> set[str]:
+def options_of(algo: str) -> set[str]:
     """The names of all options of a run."""
     return {name for config in configs_of(algo) for name in config.names()}
 
 
-def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+def named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under their own names: dashes and aliases resolved."""
     configs: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
     aliases = {rule.alias: name for config in configs for name, rule in config.rules().items() if rule.alias}
@@ -230,7 +225,7 @@ def value_name(name: str, value: Any) -> str:
 
 def _swept(variant: Variant, options: Mapping[str, Any]) -> list[Variant]:
     """A variant, or one for every combination of the values that its options are swept over; the first option varies slowest."""
-    known = _options_of(variant.algo)
+    known = options_of(variant.algo)
     sweeps = {}
     for name, given in options.items():
         if name in known and (values := values_of(variant.algo, name, given)) is not None:
@@ -249,24 +244,24 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     for what, found in (("algos", chosen), ("tasks", tasks)):
         if not found:
             raise ConfigError(f"the matrix has no {what}: give --{what}, or {what} = [...] in the file.")
-    shared = _named(request.get("options", {}))
+    shared = named(request.get("options", {}))
     for name in shared:
         if name in ("seed", "steps"):
             raise ConfigError(f"{name} is no option of single runs in a matrix: give {'seeds' if name == 'seed' else name}.")
-    known = {variant.name: _options_of(variant.algo) for variant in chosen}
+    known = {variant.name: options_of(variant.algo) for variant in chosen}
     everything = sorted(set().union(*known.values()))
     for name in shared:
         if name not in everything:
-            raise _unknown(f"option of {', '.join(dict.fromkeys(v.algo for v in chosen))}", name, everything)
+            raise unknown(f"option of {', '.join(dict.fromkeys(v.algo for v in chosen))}", name, everything)
     columns = []
     for variant in chosen:
         # An option of the matrix goes to every variant that has it: --lam says nothing to SAC.
-        options = {name: value for name, value in shared.items() if name in known[variant.name]} | _named(variant.options)
+        options = {name: value for name, value in shared.items() if name in known[variant.name]} | named(variant.options)
         columns += _swept(variant, {"threads": 1} | options)
     for name, count in Counter(column.name for column in columns).items():
         if count > 1:
             raise ConfigError(f"the matrix has two variants {name}: rename [variant.{name}], or take its value from the sweep.")
-    first = [_checked(column, task, request, dict(column.options)) for task in tasks for column in columns]
+    first = [checked(column, task, request, dict(column.options)) for task in tasks for column in columns]
     runs = [dataclasses.replace(run, seed=seed) for seed in seeds(request.get("seeds", 5)) for run in first]
     places: dict[str, BenchRun] = {}
     for run in runs:
@@ -276,7 +271,7 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     return runs
 
 
-def _checked(variant: Variant, task: str, request: Mapping[str, Any], options: dict[str, Any]) -> BenchRun:
+def checked(variant: Variant, task: str, request: Mapping[str, Any], options: dict[str, Any]) -> BenchRun:
     """The run of seed 0, with its options as the values they stand for, so that plans can be compared."""
     from beeline.run.plan import Plan
 
@@ -305,7 +300,7 @@ def recorded(out: Path) -> list[BenchRun]:
     try:
         runs = [BenchRun(**run) for run in found["runs"]]
         for run in runs:  # other arguments of `train` are the user's to give: eval_env and init_from name tasks and files
-            if unknown := sorted(set(run.options) - _options_of(run.algo)):
+            if unknown := sorted(set(run.options) - options_of(run.algo)):
                 raise ValueError(f"{unknown[0]!r} is no option of {run.algo}")
     except (BeelineError, KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -1,4 +1,4 @@
-"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `tune`, `runs`, `report`,
 `diagnose`, `film`, `paper`.
 """
 
@@ -36,6 +36,20 @@ def bench(given: argparse.Namespace) -> int:
     from beeline.bench import options as bench_options
 
     return bench_options.command(given)
+
+
+def fill_tune(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline tune`."""
+    from beeline.bench import options as bench_options
+
+    bench_options.fill_tune(parser)
+
+
+def tune(given: argparse.Namespace) -> int:
+    """Search options, or go on with a search."""
+    from beeline.bench import options as bench_options
+
+    return bench_options.tune(given)
 
 
 def fill_runs(parser: argparse.ArgumentParser) -> None:
