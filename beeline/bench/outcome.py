@@ -145,6 +145,7 @@ def draw(path: Path, plan: TunePlan, trials: list[FrozenTrial], weights: Mapping
     for each in panels:
         each.spines[["top", "right"]].set_visible(False)
         each.grid(alpha=0.25, lw=0.5)
+        each.tick_params(labelsize=8)
     _bars(panels[0], names, weights)
     for panel, name in zip(panels[1:], names):
         _slice(panel, plan, name, trials)
@@ -168,8 +169,10 @@ def _slice(panel: Any, plan: TunePlan, name: str, trials: list[FrozenTrial]) -> 
     scored = [trial for trial in trials if score(trial) is not None]
     if isinstance(each, Range):
         places = {trial.number: float(trial.params[name]) for trial in scored}
-        if each.log:
-            panel.set_xscale("log")
+        middle = (each.low * each.high) ** 0.5 if each.log else (each.low + each.high) / 2
+        panel.set_xscale("log" if each.log else "linear")
+        panel.set_xticks([each.low, middle, each.high], [f"{tick:.2g}" for tick in (each.low, middle, each.high)])
+        panel.minorticks_off()
     else:
         labels = [str(plain(value)) for value in each.values]
         places = {trial.number: float(labels.index(str(trial.params[name]))) for trial in scored}
