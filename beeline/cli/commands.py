@@ -136,10 +136,10 @@ def train(arguments: Sequence[str]) -> int:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
     given = vars(_parse("train", arguments, fill))
-    own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet", "config")}
+    own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
-    if own["config"]:
-        said = _from_file(own["config"], own["algo"])
+    if file := options.pop("config", None):
+        said = _from_file(file, own["algo"])
         own["preset"] = own["preset"] or said.pop("preset", None)
         options = {name: value for name, value in said.items() if name != "preset"} | options
     from beeline import api, envs

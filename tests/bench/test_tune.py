@@ -61,7 +61,7 @@ BAD = [
     ({"lam": "0.5,"}, "lam = '0.5,' is searched over one value: give 0.5"),
     ({"lam": 0.5}, "nothing is searched"),
     ({"lamb": "0..1"}, "unknown option of bac 'lamb'. Did you mean lam"),
-    ({"random_steps": "100..30000", "lam": "0..1"}, "the search comes to random_steps 30000, lam 0.0, which cannot be run: steps"),
+    ({"random_steps": "100..30000", "lam": "0..1"}, "comes to random_steps 30000, lam 0.0, which cannot be run: steps"),
     ({"lam": "0..1", "eval_episodes": "0"}, "a search goes by evaluations"),
     ({"critic_updates_per_step": "1,2", "policy_updates_per_step": "2,3"}, "which cannot be run: policy_updates_per_step = 3"),
 ]
@@ -93,7 +93,8 @@ def test_a_recorded_search_may_only_get_more_trials(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"format": 2}, "a format that this version does not read"), ({"search": {"lam": "0..9"}}, "out of range"),
-     ({"task": 3}, "must be text"), ({"options": {"init_from": "x"}}, "is no option of bac"), ({"trials": "many"}, "trials = 'many'"), ({"steps": -1}, "steps = -1")],
+     ({"task": 3}, "must be text"), ({"options": {"init_from": "x"}}, "is no option of bac"),
+     ({"trials": "many"}, "trials = 'many'"), ({"steps": -1}, "steps = -1")],
 )  # fmt: skip
 def test_a_crafted_plan_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     space.record(tmp_path, make({"lam": "0..1"}))
@@ -196,7 +197,7 @@ def test_a_trial_that_falls_behind_is_given_up_and_has_the_score_it_had(tmp_path
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2 + ["PRUNED"] * 3 + ["COMPLETE"]
     assert places.given_up == [f"gym-A-v1/trial{n:03d}/seed0" for n in (2, 3, 4)]
     assert [study.trials[n].value for n in (2, 3, 4)] == [-1.0] * 3
-    again, places = search(tmp_path, plan)
+    _, places = search(tmp_path, plan)
     assert not places.begun  # nothing is left to do
 
 
@@ -215,11 +216,12 @@ def test_a_search_that_is_gone_on_with_draws_what_it_would_have_drawn(tmp_path: 
         pass
 
     places = Written(tmp_path / "parts", best_at_half)
+    plain = places.poll
     (tmp_path / "parts").mkdir()
     for die_at in (3, 17, 40):
         count = 0
 
-        def poll(plain: Callable[[], list[Ended]] = Written.poll.__get__(places), last: int = die_at) -> list[Ended]:
+        def poll(last: int = die_at) -> list[Ended]:
             nonlocal count
             count += 1
             if count == last:
