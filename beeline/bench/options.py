@@ -12,7 +12,9 @@ from beeline.config import Config
 from beeline.envs import trust
 from beeline.errors import ConfigError
 from beeline.options import TrainConfig
+from beeline.report import references
 from beeline.report.normalise import normalisation
+from beeline.report.references import Reference
 
 OWN = ("algos", "tasks", "seeds", "steps", "preset")
 TUNE = ("algo", "task", "trials", "steps", "seeds", "preset", "metric", "startup", "prune", "search_seed")
@@ -104,8 +106,8 @@ def tune(given: argparse.Namespace) -> int:
     return bench_tune.run(out, plan, workers)
 
 
-def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
-    """Folder and runs that a command means; with nothing but a folder, the runs that are planned there."""
+def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun], dict[str, Reference]]:
+    """Folder, runs and references that a command means; with nothing but a folder, the runs that are planned there."""
     words = dict(vars(given))
     file, out = words.pop("file"), words.pop("out")
     flags = {name: words.pop(name) for name in OWN}
@@ -115,15 +117,18 @@ def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
         runs = recorded(out)
         if not runs:
             raise ConfigError(f"there is no matrix in {out} to go on with: give --algos and --tasks, or a matrix file.")
-        return out, runs
-    runs = expand(merge(read_file(file) if file else {}, flags | {"options": options}))
+        return out, runs, {}
+    request = read_file(file) if file else {}
+    runs = expand(merge(request, flags | {"options": options}))
     trust.allow(*(run.task for run in runs))
-    return out, runs
+    return out, runs, references.parse(request.get("reference", {}), str(file))
 
 
 def command(given: argparse.Namespace) -> int:
     """Run the matrix of a command."""
     from beeline.bench import matrix as bench
 
-    out, runs = plan(given)
+    out, runs, scores = plan(given)
+    if scores:
+        references.store(out, scores)
     return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed, ray=given.ray)

@@ -17,11 +17,12 @@ from beeline.config import Config
 from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
 from beeline.options import FREE, TrainConfig
+from beeline.report import references
 
 FORMAT = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
 NAME_RULE = "a name is made of letters, digits and . _ + = -, because folders have it."
-KEYS = ("algos", "tasks", "seeds", "steps", "preset", "options", "variant")
+KEYS = ("algos", "tasks", "seeds", "steps", "preset", "options", "variant", "reference")
 OF_THE_MATRIX = ("steps", "seed", "seeds", "tasks")  # what one variant cannot have for itself
 # What says how a run is watched or where it runs: a report would put such variants into one line.
 UNSWEPT = ("threads", "device", "eval_every", "eval_episodes", "log_every", *FREE)
@@ -106,6 +107,10 @@ def read_file(path: Path) -> dict[str, Any]:
     for name, table in found.get("variant", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("algo"), str):
             raise ConfigError(f'{path}: [variant.{name}] must say its algorithm, such as algo = "bac".')
+    tasks = found.get("tasks", [])
+    for task in references.parse(found.get("reference", {}), str(path)):
+        if tasks and task not in names(tasks, "tasks"):
+            raise unknown(f"task of {path} that has a reference,", task, names(tasks, "tasks"))
     return found
 
 

@@ -299,6 +299,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "tune": (_from_results("tune"), "Search options with Optuna, or go on with a search."),
     "runs": (_from_results("runs"), "List, filter and sort runs."),
     "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
+    "reference": (_from_results("reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
     "film": (_from_results("film"), "Show key frames of one episode of each run, as rows of one picture."),
     "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),

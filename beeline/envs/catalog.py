@@ -57,7 +57,7 @@ def render_table(lines: list[Row]) -> Table:
 
 
 def _state(suite: Suite) -> str:
-    return "yes" if installed(suite) else f"pip install 'beeline-rl\\[{suite.extra}]'"
+    return "yes" if installed(suite) else install_line(suite.extra).replace("[", "\\[")
 
 
 def _span(numbers: set[int]) -> str:
