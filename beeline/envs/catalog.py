@@ -9,6 +9,7 @@ from beeline.envs import ids
 from beeline.envs.paper import PAPER_TASKS
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
+from beeline.errors import install_line
 
 if TYPE_CHECKING:
     from rich.table import Table
