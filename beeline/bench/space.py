@@ -64,8 +64,11 @@ def dimension(algo: str, name: str, given: Any) -> Dimension | None:
         if values is not None and len(values) == 1:
             raise ConfigError(f"{name} = {given!r} is searched over one value: give {plain(values[0])}.")
         return None if values is None else Choice(tuple(values))
-    config: type[Config] = next(config for config in bench_plan.configs_of(algo) if name in config.names())
-    return _range(config, name, given)
+    return _range(_config_of(algo, name), name, given)
+
+
+def _config_of(algo: str, name: str) -> type[Config]:
+    return next(config for config in bench_plan.configs_of(algo) if name in config.names())
 
 
 def _range(config: type[Config], name: str, given: str) -> Range:
@@ -115,7 +118,11 @@ class TunePlan:
                 raise bench_plan.unknown(f"option of {algo}", name, known)
             if name in ("seed", "steps"):
                 raise ConfigError(f"{name} is no option of single runs in a search: give {'seeds' if name == 'seed' else name}.")
-            (options if dimension(algo, name, given) is None else search)[name] = given
+            if dimension(algo, name, given) is not None:
+                search[name] = given
+            else:
+                _config_of(algo, name).read(name, given)
+                options[name] = given
         if not search:
             raise ConfigError("nothing is searched: give an option a range or several values, such as --lam 0..1.")
         plan = cls(algo=algo, task=task, options=options, search=search, **more)

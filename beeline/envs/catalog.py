@@ -58,7 +58,7 @@ def render_table(lines: list[Row]) -> Table:
 
 
 def _state(suite: Suite) -> str:
-    return "yes" if installed(suite) else install_line(suite.extra).replace("[", "\\[")
+    return "yes" if installed(suite) else install_line(suite.extra or "").replace("[", "\\[")
 
 
 def _span(numbers: set[int]) -> str:
