@@ -11,6 +11,7 @@ in, as pip finds it. What is compared with figures of one version of a simulator
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -63,15 +64,21 @@ def try_end(end: str, below: Path) -> int:
     return subprocess.run([python, "-m", "pytest", *(f"tests/{name}" for name in SMOKE)], cwd=ROOT).returncode
 
 
+def chosen(python: Path, *wanted: str) -> dict[str, str]:
+    """The versions that pip would install for what is wanted, by name."""
+    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--dry-run", "--report", "-", *wanted]
+    report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {entry["metadata"]["name"].lower(): entry["metadata"]["version"] for entry in report["install"]}
+
+
 def try_beside(below: Path) -> int:
-    """Install after the newest stable-baselines3; 1 where that moved its gymnasium or numpy."""
+    """Whether the newest stable-baselines3 keeps its gymnasium, numpy and torch where Beeline is installed as well; 1 if not."""
     python = environment(below / "beside")
-    pip(python, "stable-baselines3")
-    before = {name: version(python, name) for name in ("gymnasium", "numpy", "stable-baselines3")}
-    pip(python, "-e", str(ROOT))
-    after = {name: version(python, name) for name in before}
-    print(f"beside stable-baselines3: before {before}, after {after}", flush=True)
-    return int(before != after) or subprocess.run([python, "-m", "pip", "check"]).returncode
+    alone, both = chosen(python, "stable-baselines3"), chosen(python, "stable-baselines3", str(ROOT))
+    names = ("stable-baselines3", "gymnasium", "numpy", "torch")
+    for name in names:
+        print(f"beside stable-baselines3: {name} {alone[name]}, with Beeline {both[name]}", flush=True)
+    return int(any(alone[name] != both[name] for name in names))
 
 
 def main() -> int:

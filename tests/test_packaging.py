@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
+import pins
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -93,6 +95,13 @@ def test_both_ends_of_every_range_are_asked_for() -> None:
     assert len(lowest) == len(highest) == len(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
     assert all((ROOT / "tests" / name).exists() for name in ends.SMOKE)
     assert "install_ends.py lowest highest beside" in (ROOT / "Makefile").read_text()
+
+
+def test_figures_of_physics_are_compared_at_the_pins_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: pins.PINS[name])
+    assert pins.elsewhere() == ""
+    monkeypatch.setattr(metadata, "version", lambda name: "4.0.0" if name == "mujoco" else pins.PINS[name])
+    assert pins.elsewhere() == f"mujoco {pins.PINS['mujoco']}, this is 4.0.0"
 
 
 def test_core_needs_no_torch_and_every_suite_is_an_extra() -> None:
