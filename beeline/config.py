@@ -166,6 +166,11 @@ class Config:
         """The fields that hold a list themselves."""
         return {name for name, kind in cls.kinds().items() if any(typing.get_origin(each) is tuple for each in _union(kind))}
 
+    @classmethod
+    def texts(cls) -> set[str]:
+        """The fields that hold any text: a comma in it means nothing."""
+        return {name for name, kind in cls.kinds().items() if str in _union(kind) and cls.rules()[name].choices is None}
+
     def check(self) -> None:
         """Conditions that tie several fields together; subclasses add theirs."""
 

@@ -197,13 +197,13 @@ def values_of(algo: str, name: str, given: Any) -> list[Any] | None:
     """The values that an option is swept over, each once and as its type; None where it has a single value.
 
     Swept is a list of a file, and what a flag separates by commas; for an option that holds a list itself, a list of lists and
-    what is separated by semicolons. `0.3,` is a sweep of one value, to which others may be added later.
+    what is separated by semicolons. Free text is swept in a file only. `0.3,` is a sweep of one value, to which others may be added later.
     """
     config = next(config for config in configs_of(algo) if name in config.names())
     is_list = name in config.lists()
     if isinstance(given, str):
         mark = ";" if is_list else ","
-        if mark not in given:
+        if mark not in given or name in config.texts():
             return None
         given = [part.strip() for part in given.split(mark) if part.strip()]
     elif not isinstance(given, list) or (is_list and not any(isinstance(item, list | str) for item in given)):

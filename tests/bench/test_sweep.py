@@ -41,6 +41,10 @@ def test_a_list_option_with_one_list_is_no_sweep(given: Any) -> None:
     assert columns({"hidden": given}, "hidden") == {"bac": [8, 8]}
 
 
+def test_a_comma_in_free_text_is_no_sweep() -> None:
+    assert columns({"wandb": True, "wandb_name": "first, small"}, "wandb_name") == {"bac": "first, small"}
+
+
 def test_several_swept_options_make_the_product() -> None:
     found = request({"lam": "0,0.5", "hidden": "8;8,8", "batch_size": 32})
     assert [run.variant for run in found] == [
