@@ -157,7 +157,7 @@ class Config:
             allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
             raise ConfigError(f"{name} = {value!r} is not {_readable(kind)}{allowed}.") from None
         if value is not None and not rule.admits(value):
-            allowed = rule.allowed or ("a finite number" if isinstance(value, float) else _readable(kind))
+            allowed = rule.allowed or (_readable(kind) if tuple[str, ...] in _union(kind) else "a finite number")
             raise ConfigError(f"{name} = {value!r} is out of range; allowed: {allowed}.")
         return value
 
