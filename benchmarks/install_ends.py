@@ -68,7 +68,8 @@ def chosen(python: Path, *wanted: str) -> dict[str, str]:
     """The versions that pip would install for what is wanted, by name."""
     command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--dry-run", "--report", "-", *wanted]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return {entry["metadata"]["name"].lower(): entry["metadata"]["version"] for entry in report["install"]}
+    found = [entry["metadata"] for entry in report["install"]]
+    return {entry["name"].lower().replace("_", "-"): entry["version"] for entry in found}
 
 
 def try_beside(below: Path) -> int:

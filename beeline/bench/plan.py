@@ -198,7 +198,8 @@ def values_of(algo: str, name: str, given: Any) -> list[Any] | None:
     """The values that an option is swept over, each once and as its type; None where it has a single value.
 
     Swept is a list of a file, and what a flag separates by commas; for an option that holds a list itself, a list of lists and
-    what is separated by semicolons. `0.3,` is a sweep of one value, to which others may be added later.
+    what is separated by semicolons. Free text is swept in a file only. `0.3,` is a sweep of one value, to which others may be
+    added later.
     """
     config = next(config for config in configs_of(algo) if name in config.names())
     is_list = name in config.lists()
