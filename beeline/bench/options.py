@@ -71,7 +71,8 @@ def fill_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", help="light or paper [light]")
     parser.add_argument("--metric", help="what is to become large: return or success [as the report scores the task]")
     parser.add_argument("--startup", type=int, metavar="N", help="trials that are drawn at random, before any is pruned [8]")
-    parser.add_argument("--no-prune", action="store_true", help="let every trial come to its end")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--prune", action=switch, default=None, help="give up trials that fall behind [true]")
     parser.add_argument("--search-seed", type=int, default=None, metavar="N", help="seed of what is drawn [0]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the search [runs/tune]")
     parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
@@ -89,10 +90,8 @@ def tune(given: argparse.Namespace) -> int:
 
     words = {name: value for name, value in vars(given).items() if value is not None}
     out, workers = words.pop("out", Path("runs") / "tune"), words.pop("workers", None)
-    if not words.pop("no_prune"):
-        words["prune"] = True
     own = {name: words.pop(name) for name in TUNE if name in words}
-    if "algo" not in own and not words and set(own) <= {"trials", "prune"}:
+    if "algo" not in own and not words and set(own) <= {"trials"}:
         found = bench_tune.known_plan(out, own)
         if found is None:
             raise ConfigError(f"there is no search in {out} to go on with: give ALGO, TASK and what is to be searched.")
@@ -104,7 +103,7 @@ def tune(given: argparse.Namespace) -> int:
     plan = space.TunePlan.make(
         own["algo"], own["task"], words, preset=own.get("preset", "light"), seeds=seeds(own.get("seeds", "1")), metric=metric,
         steps=TrainConfig.read("steps", own.get("steps", TrainConfig().steps)), trials=own.get("trials", 20),
-        startup=own.get("startup", 8), prune=own.get("prune", False), seed=own.get("search_seed", 0),
+        startup=own.get("startup", 8), prune=own.get("prune", True), seed=own.get("search_seed", 0),
     )  # fmt: skip
     return bench_tune.run(out, plan, workers)
 
