@@ -211,6 +211,7 @@ def test_evaluations_of_the_warm_up_prune_nothing(tmp_path: Path) -> None:
 def test_a_search_that_is_gone_on_with_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
     plan = make({"lam": "0..1", "hidden": "8;16;8,8"}, trials=8, prune=False)
     whole, _ = search(tmp_path / "whole", plan)
+    assert len({trial.params["lam"] for trial in whole.trials}) == 8
 
     class Power(Exception):
         pass
