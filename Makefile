@@ -6,7 +6,7 @@ SUITES_VENV ?= .venv-all
 SUITES_BIN := $(SUITES_VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test test-slow test-suites test-all lint bench clean
+.PHONY: train test test-slow test-suites test-all test-ends lint bench clean
 
 train: $(VENV)/.core
 	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
@@ -20,6 +20,9 @@ test-suites: $(SUITES_VENV)/.suites
 test-all: test
 	BEELINE_ALL_TASKS=1 $(MAKE) test-suites
 
+test-ends:
+	$(PYTHON) benchmarks/install_ends.py lowest highest beside
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy beeline
@@ -31,7 +34,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc,stats,wandb,ray,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc,stats,tune,wandb,ray,dev]"
 	touch $@
 
 # torch first: mani-skill asks for it without a bound, and the newest one brings several GB of CUDA packages.
@@ -42,4 +45,4 @@ $(SUITES_VENV)/.suites: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(SUITES_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(SUITES_VENV) build dist .ends *.egg-info

@@ -91,6 +91,10 @@ class BAC(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -162,6 +166,10 @@ class BEEMAXQ(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -227,6 +235,10 @@ class BEEMAXQTD3(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -294,6 +306,10 @@ class BEERRS(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -359,6 +375,10 @@ class BEETD3(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -430,6 +450,10 @@ class MAXQ(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -495,6 +519,10 @@ class MAXQTD3(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -550,6 +578,10 @@ class PPO(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -617,6 +649,10 @@ class RRS(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -688,6 +724,10 @@ class SAC(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -753,5 +793,9 @@ class TD3(Model):
         device: Literal["cpu", "gpu", "tpu"] | None = None,
         tensorboard: bool = True,
         wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[int] | None = None,
         video: bool = False,
     ) -> None: ...

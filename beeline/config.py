@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import math
 import types
@@ -87,7 +88,7 @@ class Rule:
         if self.choices is not None and (isinstance(value, str) or not self.bounded):
             return value in self.choices
         if isinstance(value, tuple):
-            return bool(value) and all(self.admits(item) for item in value)
+            return bool(value) and "" not in value and all(self.admits(item) for item in value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return (
@@ -107,7 +108,8 @@ def _readable(annotation: Any) -> str:
     if isinstance(annotation, types.UnionType):
         return " or ".join("none" if a is types.NoneType else _readable(a) for a in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
-        return f"{'whole ' if typing.get_args(annotation)[0] is int else ''}numbers separated by commas"
+        item = {int: "whole numbers", float: "numbers", str: "words"}[typing.get_args(annotation)[0]]
+        return f"{item} separated by commas"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
 
 
@@ -120,6 +122,11 @@ def whole_number(value: Any) -> int:
     if not isinstance(number, str) and whole != number:
         raise ValueError
     return whole
+
+
+def _union(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows."""
+    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
 def _coerce(value: Any, annotation: Any) -> Any:
@@ -166,27 +173,48 @@ class Config:
     refused: ClassVar[Mapping[str, str]] = {}  # options that others have and that cannot apply here, with the reason
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            rule: Rule = field.metadata["rule"]
-            value = rule.word(getattr(self, field.name))
-            if rule.takes(value):
-                continue
-            if rule.objects and isinstance(value, str) and value.startswith(OBJECT):
-                raise ConfigError(
-                    f"{field.name} = {value!r} is an object that was handed over in Python and is not in the record: "
-                    f"give it again with {field.name}=…."
-                )
-            try:
-                value = _coerce(value, hints[field.name])
-            except (TypeError, ValueError, OverflowError):
-                allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
-                allowed += f", or an object of {rule.objects.replace(':', '.')}" if rule.objects else ""
-                raise ConfigError(f"{field.name} = {value!r} is not {_readable(hints[field.name])}{allowed}.") from None
-            if value is not None and not rule.admits(value):
-                raise ConfigError(f"{field.name} = {value!r} is out of range; allowed: {rule.allowed or 'a finite number'}.")
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, self.read(field.name, getattr(self, field.name)))
         self.check()
+
+    @classmethod
+    @functools.cache
+    def kinds(cls) -> dict[str, Any]:
+        """The type of every field."""
+        return typing.get_type_hints(cls)
+
+    @classmethod
+    def read(cls, name: str, value: Any) -> Any:
+        """A value of one field as its type, in its range; conditions that tie fields together are not asked."""
+        rule, kind = cls.rules()[name], cls.kinds()[name]
+        value = rule.word(value)
+        if rule.takes(value):
+            return value
+        if rule.objects and isinstance(value, str) and value.startswith(OBJECT):
+            raise ConfigError(
+                f"{name} = {value!r} is an object that was handed over in Python and is not in the record: "
+                f"give it again with {name}=…."
+            )
+        try:
+            value = _coerce(value, kind)
+        except (TypeError, ValueError, OverflowError):
+            allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
+            allowed += f", or an object of {rule.objects.replace(':', '.')}" if rule.objects else ""
+            raise ConfigError(f"{name} = {value!r} is not {_readable(kind)}{allowed}.") from None
+        if value is not None and not rule.admits(value):
+            allowed = rule.allowed or (_readable(kind) if tuple[str, ...] in _union(kind) else "a finite number")
+            raise ConfigError(f"{name} = {value!r} is out of range; allowed: {allowed}.")
+        return value
+
+    @classmethod
+    def lists(cls) -> set[str]:
+        """The fields that hold a list themselves."""
+        return {name for name, kind in cls.kinds().items() if any(typing.get_origin(each) is tuple for each in _union(kind))}
+
+    @classmethod
+    def texts(cls) -> set[str]:
+        """The fields that hold any text: a comma in it means nothing."""
+        return {name for name, kind in cls.kinds().items() if str in _union(kind) and cls.rules()[name].choices is None}
 
     def check(self) -> None:
         """Conditions that tie several fields together; subclasses add theirs."""

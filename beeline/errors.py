@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class BeelineError(Exception):
@@ -33,12 +37,44 @@ class UnknownNameError(BeelineError):
         self.near = near
 
 
+def install_line(extra: str) -> str:
+    """The pip command that adds an extra to Beeline as it is installed here: from a clone, from a wheel, or from an index."""
+    import shlex
+    from pathlib import Path
+
+    source, editable = _origin(Path(__file__).parents[1])
+    if source == Path.cwd():
+        where = "."
+    else:
+        where = "beeline-rl" if source is None else str(source)
+    quoted = shlex.quote(f"{where}[{extra}]")
+    return f"pip install {'-e ' if editable else ''}{quoted}"
+
+
+def _origin(parent: Path) -> tuple[Path | None, bool]:
+    """The clone, folder or wheel that Beeline comes from, and whether it is used in place; none where it came from an index."""
+    import json
+    from importlib import metadata
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    if (parent / "pyproject.toml").is_file() and (parent / "beeline").is_dir():
+        return parent, True
+    try:
+        said = json.loads(metadata.distribution("beeline-rl").read_text("direct_url.json") or "{}")
+        url = urlsplit(said.get("url", ""))
+    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        return None, False
+    path = Path(unquote(url.path))
+    return (path, False) if url.scheme == "file" and path.exists() else (None, False)
+
+
 class MissingExtraError(BeelineError):
     """A suite or feature needs an extra that is not installed; the message has the pip command."""
 
     def __init__(self, what: str, extra: str, cause: str = "") -> None:
         why = f" ({cause})" if cause else ""
-        super().__init__(f"{what} needs an extra that is not installed{why}. Run: pip install 'beeline-rl[{extra}]'")
+        super().__init__(f"{what} needs an extra that is not installed{why}. Run: {install_line(extra)}")
         self.extra = extra
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from beeline.errors import BeelineError, DiskFullError, RunFolderError, UnreadableError
+from beeline.errors import BeelineError, ConfigError, DiskFullError, RunFolderError, UnreadableError
 
 if TYPE_CHECKING:  # NumPy counts the cores when it is imported: a worker takes the locks of its cores before that
     from numpy.typing import NDArray
@@ -353,6 +353,18 @@ def load_json(path: Path, limit: int = JSON_LIMIT, within: Path | None = None) -
     if not isinstance(found, dict):
         raise UnreadableError(f"{path} is damaged (it holds no JSON object).")
     return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file that the user wrote or named."""
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -8,6 +8,10 @@ from typing import NamedTuple
 from beeline.config import Config, option, whole_number
 from beeline.errors import ConfigError
 
+WANDB = ("wandb_project", "wandb_name", "wandb_group", "wandb_tags")
+# Options of the loop that decide no number of a run: they may be changed between two commands.
+FREE = ("steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "wandb", *WANDB, "video")
+
 
 class Renewal(NamedTuple):
     """Parts of an agent that begin anew at a step."""
@@ -79,14 +83,21 @@ class TrainConfig(Config):
     device: str | None = option(None, "where the learner runs; none: JAX's own choice", choices=("cpu", "gpu", "tpu"))
     tensorboard: bool = option(True, "write TensorBoard events into the run folder")
     wandb: bool = option(False, "log to Weights & Biases, offline unless WANDB_MODE says otherwise")
+    wandb_project: str = option("beeline", "Weights & Biases: the project")
+    wandb_name: str | None = option(None, "Weights & Biases: the run's name; none: its folder's")
+    wandb_group: str | None = option(None, "Weights & Biases: the group of runs, such as the seeds of one experiment")
+    wandb_tags: tuple[str, ...] | None = option(None, "Weights & Biases: tags, separated by commas")
     video: bool = option(False, "film one episode of the final policy")
 
     def check(self) -> None:
-        """Events can be read, and a share has something to be a share of."""
+        """Events can be read, a share has something to be a share of, and what names a run at Weights & Biases has it."""
         renewals(self.renew)
         loading(self.load_prior)
         if self.prior is None and self.prior_share != TrainConfig.prior_share:
             raise ConfigError(f"prior_share = {self.prior_share:g} needs prior: the data to draw from.")
+        given = [name for name in WANDB if getattr(self, name) != type(self).__dataclass_fields__[name].default]
+        if given and not self.wandb:
+            raise ConfigError(f"{given[0]} = {getattr(self, given[0])!r} is for Weights & Biases: give wandb as well.")
 
     @property
     def events(self) -> bool:

@@ -334,11 +334,11 @@ def test_the_same_environment_twice_is_refused() -> None:
 
 def test_missing_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'beeline-rl\[wandb\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e .*\[wandb\]'"):
         beeline.train("sac", WALK, out=tmp_path / "run", wandb=True, **small("sac"))
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr("beeline.envs.registry.installed", lambda suite: suite.name != "dmc")
-    with pytest.raises(MissingExtraError, match=r"pip install 'beeline-rl\[dmc\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e .*\[dmc\]'"):
         beeline.train("sac", "dmc/walker-run", out=tmp_path / "run", **small("sac"))
 
 

@@ -134,6 +134,12 @@ class LocalProcesses:
         for worker in self.active:
             worker.process.terminate()
 
+    def give_up(self, runs: Sequence[BenchRun]) -> None:
+        """SIGTERM to the processes of some runs."""
+        for worker in self.active:
+            if worker.run in runs:
+                worker.process.terminate()
+
     def close(self) -> None:
         """SIGKILL to every process."""
         for worker in self.active:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from beeline import files
 from beeline.bench import claim as bench_claim
@@ -46,14 +47,14 @@ def run(
 
             stack.enter_context(bench_ray.connected(ray, threads * len(places)))
         files.make_folder(out)
-        lock = stack.enter_context(_lock(out))
+        lock = stack.enter_context(lock_matrix(out))
         record(out, runs)
         bench_claim.settle(out / item.folder for item in runs)
         executor: Executor = LocalProcesses(out, places, lock.fileno())
         if ray is not None:
             executor = bench_ray.RayTasks(out, threads, workers)
         crew = Crew(out, runs, executor, retry_failed)
-        with _signals(crew):
+        with stop_signals(crew):
             crew.work()
         if executor.trouble:
             raise executor.trouble
@@ -63,7 +64,7 @@ def run(
         return _conclude(out, list(crew.views.values()), again)
 
 
-def _lock(out: Path) -> files.Lock:
+def lock_matrix(out: Path) -> files.Lock:
     """One matrix at a time in a folder. Workers inherit the lock, so it is free only when the last of them is gone."""
     path, end = out / ".lock", time.monotonic() + 30
     while (lock := files.take_lock(path, owner=str(os.getpid()))) is None:
@@ -84,8 +85,15 @@ def _alive(pid: int) -> bool:
     return True
 
 
+class Stoppable(Protocol):
+    """What works through runs and can be told to stop."""
+
+    stopped_by: int
+    at_once: bool
+
+
 @contextlib.contextmanager
-def _signals(crew: Crew) -> Iterator[None]:
+def stop_signals(crew: Stoppable) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop the crew with checkpoints, a second Ctrl-C at once."""
 
     def handler(number: int, frame: FrameType | None) -> None:

@@ -7,13 +7,17 @@ import typing
 from pathlib import Path
 
 from beeline import agents
-from beeline.bench.plan import OF_THE_MATRIX, BenchRun, expand, merge, read_file, recorded
+from beeline.bench.plan import OF_THE_MATRIX, BenchRun, expand, merge, read_file, recorded, seeds
 from beeline.config import Config
 from beeline.envs import trust
 from beeline.errors import ConfigError
 from beeline.options import TrainConfig
+from beeline.report import references
+from beeline.report.normalise import normalisation
+from beeline.report.references import Reference
 
 OWN = ("algos", "tasks", "seeds", "steps", "preset")
+TUNE = ("algo", "task", "trials", "steps", "seeds", "preset", "metric", "startup", "prune", "search_seed")
 HOW = ("workers", "retry_failed", "ray")  # what says nothing of the plan
 
 
@@ -55,8 +59,57 @@ def _add(group: argparse._ArgumentGroup, config: type[Config], seen: set[str]) -
             group.add_argument(*flags, dest=name, default=None, help=text, metavar="X")
 
 
-def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
-    """Folder and runs that a command means; with nothing but a folder, the runs that are planned there."""
+def fill_tune(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline tune`."""
+    parser.usage = "beeline tune ALGO TASK --OPTION LOW..HIGH --OPTION A,B [--trials N --steps N] [options]"
+    parser.epilog = "An option with LOW..HIGH, LOW..HIGH:log or several values is searched; one with a single value is fixed."
+    parser.add_argument("algo", nargs="?", help="algorithm; without it, the search in --out goes on")
+    parser.add_argument("task", nargs="?", help="task, such as dmc/walker-run")
+    parser.add_argument("--trials", type=int, metavar="N", help="trials in all [20]")
+    parser.add_argument("--steps", help="environment steps of every run [100000]")
+    parser.add_argument("--seeds", help="runs of a trial: how many (2: 0 and 1), or which (0,3) [1]")
+    parser.add_argument("--preset", help="light or paper [light]")
+    parser.add_argument("--metric", help="what is to become large: return or success [as the report scores the task]")
+    parser.add_argument("--startup", type=int, metavar="N", help="trials that are drawn at random, before any is pruned [8]")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--prune", action=switch, default=None, help="give up trials that fall behind [true]")
+    parser.add_argument("--search-seed", type=int, default=None, metavar="N", help="seed of what is drawn [0]")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the search [runs/tune]")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    _add(parser.add_argument_group("options of the runs (threads: 1 unless given)"), TrainConfig, set(OF_THE_MATRIX))
+    group = parser.add_argument_group("options of the algorithms")
+    seen: set[str] = set()
+    for entry in agents.ALGORITHMS.values():
+        _add(group, entry.config, seen)
+
+
+def tune(given: argparse.Namespace) -> int:
+    """Run the search of a command, or go on with the one in its folder."""
+    from beeline.bench import space
+    from beeline.bench import tune as bench_tune
+
+    words = {name: value for name, value in vars(given).items() if value is not None}
+    out, workers = words.pop("out", Path("runs") / "tune"), words.pop("workers", None)
+    own = {name: words.pop(name) for name in TUNE if name in words}
+    if "algo" not in own and not words and set(own) <= {"trials"}:
+        found = bench_tune.known_plan(out, own)
+        if found is None:
+            raise ConfigError(f"there is no search in {out} to go on with: give ALGO, TASK and what is to be searched.")
+        return bench_tune.run(out, found, workers)
+    if "task" not in own:
+        raise ConfigError("a search needs an algorithm and a task: beeline tune ALGO TASK --OPTION LOW..HIGH.")
+    trust.allow(own["task"])
+    metric = own.get("metric") or normalisation(own["task"]).metric
+    plan = space.TunePlan.make(
+        own["algo"], own["task"], words, preset=own.get("preset", "light"), seeds=seeds(own.get("seeds", "1")), metric=metric,
+        steps=TrainConfig.read("steps", own.get("steps", TrainConfig().steps)), trials=own.get("trials", 20),
+        startup=own.get("startup", 8), prune=own.get("prune", True), seed=own.get("search_seed", 0),
+    )  # fmt: skip
+    return bench_tune.run(out, plan, workers)
+
+
+def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun], dict[str, Reference]]:
+    """Folder, runs and references that a command means; with nothing but a folder, the runs that are planned there."""
     words = dict(vars(given))
     file, out = words.pop("file"), words.pop("out")
     flags = {name: words.pop(name) for name in OWN}
@@ -66,15 +119,18 @@ def plan(given: argparse.Namespace) -> tuple[Path, list[BenchRun]]:
         runs = recorded(out)
         if not runs:
             raise ConfigError(f"there is no matrix in {out} to go on with: give --algos and --tasks, or a matrix file.")
-        return out, runs
-    runs = expand(merge(read_file(file) if file else {}, flags | {"options": options}))
+        return out, runs, {}
+    request = read_file(file) if file else {}
+    runs = expand(merge(request, flags | {"options": options}))
     trust.allow(*(run.task for run in runs))
-    return out, runs
+    return out, runs, references.parse(request.get("reference", {}), str(file))
 
 
 def command(given: argparse.Namespace) -> int:
     """Run the matrix of a command."""
     from beeline.bench import matrix as bench
 
-    out, runs = plan(given)
+    out, runs, scores = plan(given)
+    if scores:
+        references.store(out, scores)
     return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed, ray=given.ray)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import json
 import re
-import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from beeline import agents, files
 from beeline.config import Config
 from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
-from beeline.options import TrainConfig
+from beeline.options import FREE, TrainConfig
+from beeline.report import references
 
 FORMAT = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
 NAME_RULE = "a name is made of letters, digits and . _ + = -, because folders have it."
-KEYS = ("algos", "tasks", "seeds", "steps", "preset", "options", "variant")
+KEYS = ("algos", "tasks", "seeds", "steps", "preset", "options", "variant", "reference")
 OF_THE_MATRIX = ("steps", "seed", "seeds", "tasks")  # what one variant cannot have for itself
+# What says how a run is watched or where it runs: a report would put such variants into one line.
+UNSWEPT = ("threads", "device", "eval_every", "eval_episodes", "log_every", *FREE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,28 +89,28 @@ class Variant:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """What is said of a name that does not exist."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return ConfigError(f"unknown {kind} {name!r}. {'Did you mean ' + ' or '.join(near) + '?' if near else ''}".rstrip())
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The content of a matrix file, checked as far as it can be without the flags."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from None
+    found = files.read_toml(path)
     for key in found:
         if key not in KEYS:
-            raise _unknown(f"entry of {path}", key, KEYS)
+            raise unknown(f"entry of {path}", key, KEYS)
     for key in ("options", "variant"):
         if not isinstance(found.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a table, such as [{'variant.NAME' if key == 'variant' else key}].")
     for name, table in found.get("variant", {}).items():
         if not isinstance(table, dict) or not isinstance(table.get("algo"), str):
             raise ConfigError(f'{path}: [variant.{name}] must say its algorithm, such as algo = "bac".')
+    tasks = found.get("tasks", [])
+    for task in references.parse(found.get("reference", {}), str(path)):
+        if tasks and task not in names(tasks, "tasks"):
+            raise unknown(f"task of {path} that has a reference,", task, names(tasks, "tasks"))
     return found
 
 
@@ -171,12 +175,17 @@ def variants(request: Mapping[str, Any]) -> list[Variant]:
     return found
 
 
-def _options_of(algo: str) -> set[str]:
+def configs_of(algo: str) -> tuple[type[Config], type[Config]]:
+    """Where the options of a run are declared."""
+    return TrainConfig, agents.get(algo).config
+
+
+def options_of(algo: str) -> set[str]:
     """The names of all options of a run."""
-    return {*TrainConfig.names(), *agents.get(algo).config.names()}
+    return {name for config in configs_of(algo) for name in config.names()}
 
 
-def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+def named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options under their own names: dashes and aliases resolved."""
     configs: list[type[Config]] = [TrainConfig, *(entry.config for entry in agents.ALGORITHMS.values())]
     names = {name for config in configs for name in config.names()}  # what is one algorithm's alias may be another's option
@@ -185,27 +194,81 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     return {aliases.get(name, name): value for name, value in plain.items()}
 
 
+def values_of(algo: str, name: str, given: Any) -> list[Any] | None:
+    """The values that an option is swept over, each once and as its type; None where it has a single value.
+
+    Swept is a list of a file, and what a flag separates by commas; for an option that holds a list itself, a list of lists and
+    what is separated by semicolons. Free text is swept in a file only. `0.3,` is a sweep of one value, to which others may be
+    added later.
+    """
+    config = next(config for config in configs_of(algo) if name in config.names())
+    is_list = name in config.lists()
+    if isinstance(given, str):
+        mark = ";" if is_list else ","
+        if mark not in given or name in config.texts():
+            return None
+        given = [part.strip() for part in given.split(mark) if part.strip()]
+    elif not isinstance(given, list) or (is_list and not any(isinstance(item, list | str) for item in given)):
+        return None
+    if not given:
+        raise ConfigError(f"{name} is swept over no value.")
+    if name in UNSWEPT:
+        raise ConfigError(f"{name} is swept over {len(given)} values, but it says nothing of what is trained: give one.")
+    if any(isinstance(item, list) for item in given) and not is_list:
+        raise ConfigError(f"{name} = {given!r} is a list of lists, but {name} holds a single value.")
+    return list(dict.fromkeys(config.read(name, item) for item in given))
+
+
+def value_name(name: str, value: Any) -> str:
+    """An option and its value as a part of a folder's name: `lam0.3`, `hidden256x256`, `blend=min`."""
+    if isinstance(value, tuple):
+        text = "x".join(map(str, value))
+    elif isinstance(value, bool) or value is None:
+        text = {None: "none", True: "on", False: "off"}[value]
+    else:
+        text = repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return f"{name}{'' if text[0].isdigit() and not name[-1].isdigit() else '='}{text}"
+
+
+def _swept(variant: Variant, options: Mapping[str, Any]) -> list[Variant]:
+    """A variant, or one for every combination of the values that its options are swept over; the first option varies slowest."""
+    known = options_of(variant.algo)
+    sweeps = {}
+    for name, given in options.items():
+        if name in known and (values := values_of(variant.algo, name, given)) is not None:
+            sweeps[name] = values
+    found = []
+    for combination in itertools.product(*sweeps.values()):
+        chosen = dict(zip(sweeps, combination))
+        label = "-".join([variant.name, *(value_name(name, value) for name, value in chosen.items())])
+        found.append(Variant(label, variant.algo, {**options, **chosen}))
+    return found
+
+
 def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     """Every run of a matrix, checked. Seeds vary slowest, so that what is there after a while is balanced."""
     chosen, tasks = variants(request), names(request.get("tasks", []), "tasks")
     for what, found in (("algos", chosen), ("tasks", tasks)):
         if not found:
             raise ConfigError(f"the matrix has no {what}: give --{what}, or {what} = [...] in the file.")
-    shared = _named(request.get("options", {}))
+    shared = named(request.get("options", {}))
     for name in shared:
         if name in ("seed", "steps"):
             raise ConfigError(f"{name} is no option of single runs in a matrix: give {'seeds' if name == 'seed' else name}.")
-    known = {variant.name: _options_of(variant.algo) for variant in chosen}
+    known = {variant.name: options_of(variant.algo) for variant in chosen}
     everything = sorted(set().union(*known.values()))
     for name in shared:
         if name not in everything:
-            raise _unknown(f"option of {', '.join(dict.fromkeys(v.algo for v in chosen))}", name, everything)
-    first = []
-    for task in tasks:
-        for variant in chosen:
-            # An option of the matrix goes to every variant that has it: --lam says nothing to SAC.
-            options = {name: value for name, value in shared.items() if name in known[variant.name]}
-            first.append(_checked(variant, task, request, {"threads": 1} | options | _named(variant.options)))
+            raise unknown(f"option of {', '.join(dict.fromkeys(v.algo for v in chosen))}", name, everything)
+    columns = []
+    for variant in chosen:
+        # An option of the matrix goes to every variant that has it: --lam says nothing to SAC.
+        options = {name: value for name, value in shared.items() if name in known[variant.name]} | named(variant.options)
+        columns += _swept(variant, {"threads": 1} | options)
+    for name, count in Counter(column.name for column in columns).items():
+        if count > 1:
+            raise ConfigError(f"the matrix has two variants {name}: rename [variant.{name}], or take its value from the sweep.")
+    first = [checked(column, task, request, dict(column.options)) for task in tasks for column in columns]
     runs = [dataclasses.replace(run, seed=seed) for seed in seeds(request.get("seeds", 5)) for run in first]
     places: dict[str, BenchRun] = {}
     for run in runs:
@@ -215,7 +278,7 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     return runs
 
 
-def _checked(variant: Variant, task: str, request: Mapping[str, Any], options: dict[str, Any]) -> BenchRun:
+def checked(variant: Variant, task: str, request: Mapping[str, Any], options: dict[str, Any]) -> BenchRun:
     """The run of seed 0, with its options as the values they stand for, so that plans can be compared."""
     from beeline.run.plan import Plan
 
@@ -245,7 +308,7 @@ def recorded(out: Path) -> list[BenchRun]:
     try:
         runs = [BenchRun(**run) for run in found["runs"]]
         for run in runs:  # other arguments of `train` are the user's to give: eval_env and init_from name tasks and files
-            if unknown := sorted(set(run.options) - _options_of(run.algo)):
+            if unknown := sorted(set(run.options) - options_of(run.algo)):
                 raise ValueError(f"{unknown[0]!r} is no option of {run.algo}")
     except (BeelineError, KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -20,8 +20,8 @@ from beeline.bench.worker import failure_path
 from beeline.run import reading
 from beeline.run.metrics import Metrics
 
-STATES = ("running", "failed", "stopped", "finished", "waiting")  # as they are sorted where not all rows fit
-STYLES = {"running": "cyan", "failed": "red", "stopped": "yellow", "finished": "green", "waiting": "dim"}
+STATES = ("running", "failed", "stopped", "finished", "pruned", "waiting")  # as they are sorted where not all rows fit
+STYLES = {"running": "cyan", "failed": "red", "stopped": "yellow", "finished": "green", "pruned": "dim", "waiting": "dim"}
 LONGEST = 1e10  # seconds; what would take centuries was not measured but read from a damaged table
 RECENT = 10  # rows that a rate is taken from: the warm-up is faster than what follows
 

@@ -98,7 +98,7 @@ def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve", exit_on_error=False)
     finder.add_argument("algo", nargs="?")
     finder.add_argument("env", nargs="?")
-    for flag in ("--preset", "--out", "--init-from"):
+    for flag in ("--preset", "--out", "--init-from", "--config"):
         finder.add_argument(flag)
     configs: list[type] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
     for config in configs:
@@ -108,6 +108,26 @@ def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
     except (argparse.ArgumentError, TypeError):
         return None  # the command's own parser will say what is wrong
     return agents.get(name) if name else None
+
+
+def _from_file(path: Path, algo: str) -> dict[str, Any]:
+    """The options that a TOML file gives, under their own names, and its preset; each is checked by its rule."""
+    from beeline import files
+    from beeline.bench import plan as bench_plan
+
+    configs = bench_plan.configs_of(algo)
+    found = bench_plan.named(files.read_toml(path))
+    for name, value in found.items():
+        config = next((config for config in configs if name in config.names()), None)
+        if name == "preset":
+            continue
+        if config is None:
+            raise bench_plan.unknown(f"option of {algo} in {path}", name, ["preset", *sorted(bench_plan.options_of(algo))])
+        try:
+            config.read(name, value)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    return found
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -127,6 +147,7 @@ def train(arguments: Sequence[str]) -> int:
         parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
+        parser.add_argument("--config", type=Path, metavar="FILE", help="options as TOML, such as best.toml; flags override them")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         _add_options(parser, TrainConfig, "options of the run")
         if algorithm:
@@ -138,6 +159,10 @@ def train(arguments: Sequence[str]) -> int:
     given = vars(_parse("train", arguments, fill, algorithm.config if algorithm else None))
     own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
+    if file := options.pop("config", None):
+        said = _from_file(file, own["algo"])
+        own["preset"] = own["preset"] or said.pop("preset", None)
+        options = {name: value for name, value in said.items() if name != "preset"} | options
     from beeline import api, envs
     from beeline.display import make_display
     from beeline.envs import trust
@@ -299,8 +324,10 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "algos": (algorithms, "List the algorithms and their options."),
     "check-env": (check_env, "Say what is wrong with an environment."),
     "bench": (_from_results("bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
+    "tune": (_from_results("tune"), "Search options with Optuna, or go on with a search."),
     "runs": (_from_results("runs"), "List, filter and sort runs."),
     "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
+    "reference": (_from_results("reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
     "film": (_from_results("film"), "Show key frames of one episode of each run, as rows of one picture."),
     "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),

@@ -1,4 +1,4 @@
-"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `runs`, `report`,
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `tune`, `runs`, `report`, `reference`,
 `diagnose`, `film`, `paper`.
 """
 
@@ -36,6 +36,20 @@ def bench(given: argparse.Namespace) -> int:
     from beeline.bench import options as bench_options
 
     return bench_options.command(given)
+
+
+def fill_tune(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline tune`."""
+    from beeline.bench import options as bench_options
+
+    bench_options.fill_tune(parser)
+
+
+def tune(given: argparse.Namespace) -> int:
+    """Search options, or go on with a search."""
+    from beeline.bench import options as bench_options
+
+    return bench_options.tune(given)
 
 
 def fill_runs(parser: argparse.ArgumentParser) -> None:
@@ -103,6 +117,55 @@ def report(given: argparse.Namespace) -> int:
         return 0
     print(reports.build(given.runs, given.out, overlay=given.overlay, export=given.export, note=_note))
     return 0
+
+
+def fill_reference(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline reference`."""
+    parser.add_argument("task", help="task, as the runs have it, such as my_package.envs:Reach-v0")
+    parser.add_argument("--random", action="store_true", help="measure the return of uniformly random actions")
+    parser.add_argument("--expert", metavar="SCORE", help="the return of an expert: a number, or a run whose policy is evaluated")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes that are played [20]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes [0]")
+    parser.add_argument("--repeat", type=int, default=1, help="environment steps per decision of the random policy [1]")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs that it is for [runs]")
+
+
+def reference(given: argparse.Namespace) -> int:
+    """Measure or take reference scores of a task, and write them down where reports find them."""
+    if given.episodes < 1:
+        raise ConfigError(f"episodes = {given.episodes} is out of range; allowed: >= 1.")
+    if not given.random and given.expert is None:
+        raise ConfigError("nothing to do: give --random, --expert SCORE, or both.")
+    from beeline.envs import trust
+    from beeline.report import references
+
+    trust.allow(given.task)
+    random = expert = None
+    if given.expert is not None:
+        expert = _expert(given)
+    if given.random:
+        random, error = references.measure(given.task, given.episodes, given.seed, given.repeat)
+        print(f"random: return {random:.4g} ± {error:.2g} (standard error) over {given.episodes} episodes")
+    path = references.store(given.out, {given.task: references.Reference(random, expert)})
+    known = references.read(given.out)[given.task]
+    rest = "" if known.expert is not None else f" Give an expert's score as well: beeline reference {given.task} --expert SCORE"
+    print(f"references: {path}.{rest}")
+    return 0
+
+
+def _expert(given: argparse.Namespace) -> float:
+    """The score that is given, or that of the policy in a run folder."""
+    try:
+        return float(given.expert)
+    except ValueError:
+        if not Path(given.expert).exists():
+            raise ConfigError(f"expert = {given.expert!r} is neither a number nor a run folder.") from None
+    from beeline import api, runtime
+
+    runtime.configure(None, None)
+    result, _ = api.evaluate_run(given.expert, episodes=given.episodes, best=True, seed=given.seed, env=given.task)
+    print(f"expert: return {result.mean:.4g} over {given.episodes} episodes of the best policy of {given.expert}")
+    return result.mean
 
 
 def fill_diagnose(parser: argparse.ArgumentParser) -> None:

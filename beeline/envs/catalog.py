@@ -10,6 +10,7 @@ from beeline.envs import ids
 from beeline.envs.paper import PAPER_TASKS, PaperTask
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
+from beeline.errors import install_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +62,7 @@ def render_table(lines: list[Row]) -> Table:
 
 
 def _state(suite: Suite) -> str:
-    return "yes" if installed(suite) else f"pip install 'beeline-rl\\[{suite.extra}]'"
+    return "yes" if installed(suite) else install_line(suite.extra or "").replace("[", "\\[")
 
 
 def _span(numbers: set[int]) -> str:

@@ -24,6 +24,7 @@ def build(
     from beeline.files import write_atomic
     from beeline.report.model import model
     from beeline.report.page import attach_videos, render
+    from beeline.report.references import above
     from beeline.report.runs import read_all
 
     damaged: list[Damage] = []
@@ -32,11 +33,12 @@ def build(
         where = ", ".join(str(path) for path in runs) or "nothing given"
         why = f" that can be read. {damaged[0]}" if damaged else "."
         raise RunFolderError(f"no run folder at or below {where}{why}")
+    references = above(((run.path, run.task) for run in found), damaged.append)
     for damage in damaged:
         note(damage)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = model(found, overlay, damaged)
+    data = model(found, overlay, damaged, references)
     attach_videos(data, found, out.parent)
     write_atomic(out, render(data).encode())
     if export is not None:

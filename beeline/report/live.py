@@ -19,6 +19,7 @@ from beeline.files import open_regular
 from beeline.report import published
 from beeline.report.model import Data, model
 from beeline.report.page import newest_videos, render
+from beeline.report.references import above
 from beeline.report.runs import Run, find, read_one
 from beeline.run.reading import Damage, own_file
 
@@ -82,7 +83,8 @@ class Watched:
             damaged += before.damage
         self._seen = seen
         found = [each.run for each in seen.values() if each.run]
-        data = model(found, self.overlay, damaged)
+        references = above(((run.path, run.task) for run in found), damaged.append)
+        data = model(found, self.overlay, damaged, references)
         for _, video, entry in newest_videos(data, found):
             source = "video/" + quote(os.fsencode(video.path.relative_to(self.root).as_posix()))
             data["videos"].append(entry | {"embedded": True, "src": source})

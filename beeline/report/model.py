@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from beeline.report import published, statistics
 from beeline.report.curves import Line, evaluation_line, onto, signal_line, window_score
 from beeline.report.normalise import Normalisation, normalisation
+from beeline.report.references import Reference
 from beeline.report.runs import Run, differences, labels, names
 from beeline.run.reading import Damage, legible
 
@@ -39,8 +40,8 @@ class Task:
         return f"eval/{self.rule.metric}"
 
 
-def _rule(task: str, runs: Sequence[Run]) -> Normalisation:
-    rule = normalisation(task)
+def _rule(task: str, runs: Sequence[Run], reference: Reference | None) -> Normalisation:
+    rule = normalisation(task, reference)
     if rule.metric == "success" and not any(run.has("eval/success") for run in runs):
         return Normalisation("return", None, f"{task}: raw return, not in aggregates (no success was recorded)")
     return rule
@@ -52,9 +53,9 @@ def _counts(run: Run, column: str, horizon: float) -> bool:
     return run.state != "failed" and steps.size > 0 and bool(steps[-1] >= REACHED * horizon)
 
 
-def make_task(task: str, members: list[tuple[int, Run]]) -> Task:
+def make_task(task: str, members: list[tuple[int, Run]], reference: Reference | None = None) -> Task:
     """Choose the step of comparison: the smallest planned length, or how far all have come while none has finished."""
-    rule = _rule(task, [run for _, run in members])
+    rule = _rule(task, [run for _, run in members], reference)
     column = f"eval/{rule.metric}"
     last = {id(run): run.series(column).steps[-1] for _, run in members if run.has(column)}
     planned = min((run.planned for _, run in members if run.planned > 0), default=0)
@@ -158,7 +159,7 @@ def _aggregates(tasks: Sequence[Task], lines: int) -> Data | None:
     shared = [task for task in tasks if task.rule.scale is not None and len(task.scores) == lines]
     if not shared or not lines:
         return None
-    scores = [[np.array(task.scores[line]) / task.rule.scale for task in shared] for line in range(lines)]
+    scores = [[task.rule.apply(np.array(task.scores[line])) for task in shared] for line in range(lines)]
     top = max(1.0, float(np.ceil(10 * max(column.max() for line in scores for column in line)) / 10))
     thresholds = np.linspace(0.0, top, 101)
     rows: list[Data] = []
@@ -211,7 +212,7 @@ def _efficiency(tasks: Sequence[Task], lines: int) -> Data | None:
     curves = []
     for line in range(lines):
         raw = [np.stack([onto(one, steps) for one in chosen[line, task.id]]) for task in tasks]
-        groups = [values / (task.rule.scale or 1.0) for values, task in zip(raw, tasks)]
+        groups = [task.rule.apply(values) for values, task in zip(raw, tasks)]
         value, low, high = statistics.efficiency_curve(groups, reps=1000)
         curves.append({
             "line": line,
@@ -316,8 +317,16 @@ def _damage(damaged: Sequence[Damage], called: dict[Path, str]) -> list[str]:
     return [legible(f"{called[path]}: {reason}") for path, reason in damaged]
 
 
-def model(runs: Sequence[Run], overlay: Sequence[str] = (), damaged: Sequence[Damage] = ()) -> Data:
-    """Compute the report's data; what of the runs is damaged is one of its warnings each."""
+def model(
+    runs: Sequence[Run],
+    overlay: Sequence[str] = (),
+    damaged: Sequence[Damage] = (),
+    references: Mapping[str, Reference] | None = None,
+) -> Data:
+    """Compute the report's data; what of the runs is damaged is one of its warnings each.
+
+    `references` are the user's own scores of tasks.
+    """
     chosen = published.choose(overlay)
     runs = in_order(runs)
     line_of = line_names(runs)
@@ -326,7 +335,7 @@ def model(runs: Sequence[Run], overlay: Sequence[str] = (), damaged: Sequence[Da
     members: dict[str, list[tuple[int, Run]]] = {}
     for run in runs:
         members.setdefault(run.task, []).append((lines.index(line_of[run.path]), run))
-    tasks = [make_task(task, group) for task, group in members.items()]
+    tasks = [make_task(task, group, (references or {}).get(task)) for task, group in members.items()]
     signals, constant = _diagnostics(tasks, lines)
     states: dict[str, int] = {}
     for run in runs:

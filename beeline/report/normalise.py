@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from beeline.report.references import Reference
 
 SUCCESS_SUITES = {"metaworld", "adroit", "shadowhand", "maniskill", "myosuite", "panda", "dkitty"}
 
@@ -30,6 +37,11 @@ class Normalisation:
     metric: str
     scale: float | None
     statement: str
+    zero: float = 0.0  # the score that becomes 0: a random policy's, where it is known
+
+    def apply(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores on the common scale."""
+        return (scores - self.zero) / (self.scale or 1.0)
 
 
 def parts(task: str) -> tuple[str, str, dict[str, str]]:
@@ -51,7 +63,25 @@ def bare_name(name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (name, "")
 
 
-def normalisation(task: str) -> Normalisation:
+def normalisation(task: str, reference: Reference | None = None) -> Normalisation:
+    """How a task is scored: by the user's own reference, where there is one that says enough, else by its suite."""
+    rule = _of_suite(task)
+    if reference is None:
+        return rule
+    expert = reference.expert if reference.expert is not None else rule.scale if rule.metric == "return" else None
+    if expert is None:
+        missing = f"a random policy has {reference.random:g}; give an expert's score: beeline reference TASK --expert SCORE"
+        return dataclasses.replace(rule, statement=f"{rule.statement}; {missing}")
+    zero = reference.random or 0.0
+    if expert <= zero:
+        return dataclasses.replace(rule, statement=f"{rule.statement}; the random policy's {zero:g} is not below {expert:g}")
+    if reference.random is None:
+        return Normalisation("return", expert, f"{task}: return / {expert:g}, an expert's score")
+    text = f"{task}: (return − {zero:g}) / ({expert:g} − {zero:g}), 0 for a random policy and 1 for an expert"
+    return Normalisation("return", expert - zero, text, zero)
+
+
+def _of_suite(task: str) -> Normalisation:
     """How the suite of `task` is scored; DMControl by return / 1000, success where the suite has it, else a table."""
     suite, name, options = parts(task)
     if suite == "dmc":

@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline.errors import RunFolderError
+from beeline.options import FREE
 from beeline.report.normalise import parts, whole
 from beeline.run import reading
 from beeline.run.reading import Damage, Note, Say, Video
 
 # Fields that say how a run was watched or where it ran, not what was trained.
 BOOKKEEPING = frozenset({
-    "steps", "seed", "out", "device", "threads", "progress", "video", "videos", "tensorboard", "wandb", "resume",
-    "eval_every", "eval_episodes", "log_every", "checkpoint_every", "keep", "keep_checkpoints", "init_from", "created",
+    "seed", "out", "device", "threads", "progress", "videos", "resume", "eval_every", "eval_episodes", "log_every", "keep",
+    "init_from", "created", *FREE,
 })
 
 

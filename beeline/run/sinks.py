@@ -157,9 +157,11 @@ class WeightsAndBiases:
         """Begin its run, or go on with the one that this folder had."""
         files.own_folder(self.folder / "wandb")
         mode: Any = os.environ.get("WANDB_MODE", "offline")
+        said = self.config.get("train", {})
         self._run = import_wandb().init(
-            project="beeline", dir=str(self.folder), mode=mode, config=self.config, name=self.folder.name, resume="allow",
-            id=self._id(),
+            project=said.get("wandb_project", "beeline"), name=said.get("wandb_name") or self.folder.name,
+            group=said.get("wandb_group"), tags=said.get("wandb_tags"), dir=str(self.folder), mode=mode, config=self.config,
+            resume="allow", id=self._id(),
         )  # fmt: skip
         self._thread.start()
 

@@ -13,11 +13,9 @@ import beeline
 from beeline.collect import Episode, Lane
 from beeline.errors import CheckpointError, ConfigError
 from beeline.loop import Progress, Trainer
+from beeline.options import FREE
 from beeline.run.checkpoint import Checkpoint
 from beeline.run.plan import Plan
-
-# Options of the loop that decide no number of a run: they may be changed between two commands.
-FREE = ("steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "wandb", "video")
 
 COUNTS = 2**31  # decisions are counted in 32 bits on the device; updates may go round, since their noise is keyed by 32 bits
 

@@ -325,7 +325,7 @@ def test_the_lock_of_a_matrix_follows_no_link_and_empties_nothing(tmp_path: Path
     (tmp_path / "matrix").mkdir()
     (tmp_path / "matrix" / ".lock").symlink_to(tmp_path / "precious")
     with pytest.raises(RunFolderError, match="link"):
-        bench._lock(tmp_path / "matrix")
+        bench.lock_matrix(tmp_path / "matrix")
     with pytest.raises(RunFolderError, match="link"):
         bench_worker._last_writer_is_gone(tmp_path / "matrix", 0)
     (tmp_path / "cores").mkdir()

@@ -160,7 +160,7 @@ def test_a_missing_extra_is_named_and_nothing_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main([*words(tmp_path / "matrix", "sac", "gym/Pendulum-v1"), "--ray", "local"]) == 2
-    assert "pip install 'beeline-rl[ray]'" in capsys.readouterr().err
+    assert "[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "matrix").exists()
     with pytest.raises(MissingExtraError):
         bench_ray.import_ray()

@@ -111,6 +111,16 @@ def command(*words: str) -> Callable[[], str]:
     return run
 
 
+def bench(*words: str) -> Callable[[], str]:
+    """A matrix of one run with options of its own."""
+    return command("bench", "--algos", "bac", "--tasks", f"{MODULE}:Tank-v0", *words)
+
+
+def tune(*words: str) -> Callable[[], str]:
+    """A search."""
+    return command("tune", "bac", f"{MODULE}:Tank-v0", *words)
+
+
 def python(doing: Callable[[], object]) -> Callable[[], str]:
     """Python code; its error, or its first warning."""
 
@@ -290,4 +300,36 @@ MISTAKES = [
     Mistake("`beeline.SAC(\"tank:Tank-v0\", env_kwargs={\"size\": open})`",
             "env_kwargs: size = <built-in function open> has no place in an id, which takes JSON values only. Give a factory "
             "instead: lambda: MyEnv(…).", python(lambda: model(f"{MODULE}:Tank-v0", env_kwargs={"size": open}))),
+    # --- comparing
+    Mistake("`beeline bench --algos bac --tasks tank:Tank-v0 --lam 0,2`",
+            "beeline: lam = 2.0 is out of range; allowed: >= 0 and <= 1.", bench("--lam", "0,2")),
+    Mistake("`beeline bench --algos bac --tasks tank:Tank-v0 --hidden '64;x'`",
+            "beeline: hidden = 'x' is not whole numbers separated by commas; allowed: >= 1.", bench("--hidden", "64;x")),
+    Mistake("`beeline bench --algos bac --tasks tank:Tank-v0 --threads 1,2`",
+            "beeline: threads is swept over 2 values, but it says nothing of what is trained: give one.",
+            bench("--threads", "1,2")),
+    Mistake("`beeline tune bac tank:Tank-v0 --lam 1..0`",
+            "beeline: lam = '1..0' is no range: its lower end must be below its upper end.", tune("--lam", "1..0")),
+    Mistake("`beeline tune bac tank:Tank-v0 --actor-lr 0.001-0.01`",
+            "beeline: actor_lr = '0.001-0.01' is not a number; allowed: > 0.", tune("--actor-lr", "0.001-0.01", "--lam", "0..1")),
+    Mistake("`beeline tune bac tank:Tank-v0 --lam 0..1:log`",
+            "beeline: lam = '0..1:log': a range in logarithms begins above 0.", tune("--lam", "0..1:log")),
+    Mistake("`beeline tune bac tank:Tank-v0 --gamma 0.9..1.5`",
+            "beeline: gamma = 1.5 is out of range; allowed: >= 0 and <= 1, or auto.", tune("--gamma", "0.9..1.5")),
+    Mistake("`beeline tune bac tank:Tank-v0`",
+            "beeline: nothing is searched: give an option a range or several values, such as --lam 0..1.", tune()),
+    Mistake("`beeline tune --out elsewhere`, where there is no search",
+            "beeline: there is no search in elsewhere to go on with: give ALGO, TASK and what is to be searched.",
+            command("tune", "--out", "elsewhere")),
+    Mistake("`beeline reference tank:Tank-v0`",
+            "beeline: nothing to do: give --random, --expert SCORE, or both.", command("reference", f"{MODULE}:Tank-v0")),
+    Mistake("`beeline reference tank:Tank-v0 --expert good`",
+            "beeline: expert = 'good' is neither a number nor a run folder.",
+            command("reference", f"{MODULE}:Tank-v0", "--expert", "good")),
+    Mistake("`beeline train bac tank:Tank-v0 --wandb-group walk`",
+            "beeline: wandb_group = 'walk' is for Weights & Biases: give wandb as well.",
+            command("train", "bac", f"{MODULE}:Tank-v0", "--wandb-group", "walk")),
+    Mistake("`beeline train bac tank:Tank-v0 --config best.toml`, where there is no such file",
+            "beeline: cannot read best.toml: No such file or directory.",
+            command("train", "bac", f"{MODULE}:Tank-v0", "--config", "best.toml")),
 ]  # fmt: skip

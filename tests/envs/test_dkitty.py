@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dkitty_trot import trot
 from gymnasium.utils.env_checker import check_env
+from pins import at_the_pins
 
 from beeline import envs
 from beeline.envs import ids, rendering, tables
@@ -56,6 +57,7 @@ def plain():
     return made, data
 
 
+@at_the_pins
 def test_mass_and_inertia(plain):
     made, data = plain
     assert made.body_mass.sum() == pytest.approx(1.834, abs=1e-12)
@@ -70,6 +72,7 @@ def test_mass_and_inertia(plain):
     np.testing.assert_allclose(np.diag(matrix)[:3], 1.834, rtol=1e-9)
 
 
+@at_the_pins
 def test_inertia_of_a_knee(plain):
     """About the knee: 30.94e-6 + 0.040·0.0608² and the motor's 0.001."""
     made, data = plain
@@ -121,6 +124,7 @@ def test_a_contact_with_the_floor_is_mixed_as_in_the_original(plain):
     np.testing.assert_allclose(contact.friction[:, 0], 1.0)
 
 
+@at_the_pins
 @pytest.mark.parametrize(("pose", "height"), [(ZERO, 0.302), (robot.CROUCH, 0.244)])
 def test_standing_heights(pose, height):
     env = DKitty(VARIANTS["walk-fixed"])
@@ -572,6 +576,7 @@ def test_leaving_the_ground_is_a_fall():
     assert terminated and info["reward_terms"]["falling"] == -500
 
 
+@at_the_pins
 def test_soil_gives_way_and_stalks_drag():
     grass = dataclasses.replace(terrain.TERRAINS["grassland"], surface=None)
     env = DKitty(dataclasses.replace(VARIANTS["walk-grassland"], terrain=grass))

@@ -94,7 +94,7 @@ def test_unknown_names_offer_the_nearest(env_id, near):
 
 def test_missing_extra_names_the_pip_command(monkeypatch):
     monkeypatch.setattr(registry, "installed", lambda suite: suite.extra is None)
-    with pytest.raises(MissingExtraError, match=r"dmc/walker-run.*pip install 'beeline-rl\[dmc\]'"):
+    with pytest.raises(MissingExtraError, match=r"dmc/walker-run.*pip install -e .*\[dmc\]'"):
         envs.make("dmc/walker-run")
     assert envs.spec_of("gym/Pendulum-v1").obs_dim == 3
 

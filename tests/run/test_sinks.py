@@ -21,7 +21,7 @@ from whole_runs import Zygote, flags, small, table
 
 import beeline as api  # `beeline` is the fixture that runs the command
 from beeline import files
-from beeline.errors import DiskFullError, RunFolderError
+from beeline.errors import ConfigError, DiskFullError, RunFolderError
 from beeline.run.record import Recorder
 from beeline.run.sinks import Sinks, WeightsAndBiases
 
@@ -123,6 +123,27 @@ def test_a_sink_that_hangs_does_not_hang_the_run(
         said = capfd.readouterr().err
         assert said.count("rows for Weights & Biases are given up") == 1 and reason in said
     stuck.never.set()
+
+
+def test_weights_and_biases_gets_project_name_group_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    class Run:
+        def log(self, row: Any, step: int) -> None: ...
+        def finish(self) -> None: ...
+
+    module = types.ModuleType("wandb")
+    module.init = lambda **more: (told.append(more), Run())[1]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    run = api.train("sac", WALK, out=tmp_path / "plain", wandb=True, **small("sac")).path
+    said = {"wandb_project": "legs", "wandb_name": "first", "wandb_group": "walk", "wandb_tags": "a,b"}
+    other = api.train("sac", WALK, out=tmp_path / "named", wandb=True, **said, **small("sac")).path
+    assert [[call[name] for name in ("project", "name", "group", "tags")] for call in told] == [
+        ["beeline", "plain", None, None], ["legs", "first", "walk", ["a", "b"]]
+    ]  # fmt: skip
+    assert table(run) == table(other)
+    with pytest.raises(ConfigError, match=r"wandb_group = 'walk' is for Weights & Biases: give wandb as well\."):
+        api.train("sac", WALK, out=tmp_path / "none", wandb_group="walk", **small("sac"))
 
 
 def test_the_name_of_a_folder_is_no_formula(tmp_path: Path) -> None:
