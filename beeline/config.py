@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from beeline import foreign
 from beeline.errors import ConfigError
 
 _SWITCH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
@@ -158,16 +158,21 @@ class Config:
         return {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
 
     @classmethod
-    def make(cls, options: Mapping[str, Any], also: Sequence[str] = ()) -> Self:
-        """A config from loose options; an unknown one is an error that offers the nearest names, `also` among them."""
+    def make(
+        cls, options: Mapping[str, Any], also: Sequence[str] = (), owners: Callable[[str], Sequence[str]] = lambda option: ()
+    ) -> Self:
+        """A config from loose options; an unknown one is an error that says what it is called here, or whose it is.
+
+        `also` are names that could have been given too, and `owners` says which algorithms have an option.
+        """
         aliases = {rule.alias: name for name, rule in cls.rules().items() if rule.alias}
         named = {aliases.get(name, name): value for name, value in options.items()}
         unknown = sorted(set(named) - set(cls.names()))
         if unknown:
+            algo = cls.__name__.removesuffix("Config")
             known = [*cls.names(), *aliases, *also]
-            near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.5)
-            ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(known)}."
-            raise ConfigError(f"unknown option {unknown[0]!r} for {cls.__name__.removesuffix('Config')}.{ask}")
+            answer = foreign.unknown(unknown[0], known, algo, owners=owners, otherwise=f"Known: {', '.join(known)}.")
+            raise ConfigError(f"unknown option {unknown[0]!r} for {algo}. {answer}")
         return cls(**named)
 
     def to_dict(self) -> dict[str, Any]:

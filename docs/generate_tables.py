@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beeline import agents
-from beeline.agents.presets import preset_options
+from beeline import agents, foreign
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
@@ -89,7 +88,7 @@ def run_options() -> str:
 
 def algorithm_options() -> str:
     """The options of all algorithms, with each one's value under the preset `light`."""
-    configs = {name: entry.config.make(preset_options(name, "gym/any", "light")) for name, entry in agents.ALGORITHMS.items()}
+    configs = {name: agents.make_config(name, "gym/any", "light", {}) for name in agents.OWN}
     rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
     rows = [
         [
@@ -105,13 +104,12 @@ def algorithm_options() -> str:
 
 def preset_table(algo: str) -> str:
     """Every option of an algorithm under `light` and under `paper`; columns of `paper` that agree are one."""
-    config = agents.get(algo).config
-    columns = {"light": config.make(preset_options(algo, "gym/any", "light"))}
-    paper = {title: config.make(preset_options(algo, env, "paper")) for title, env in PAPER_COLUMNS.items()}
+    columns = {"light": agents.make_config(algo, "gym/any", "light", {})}
+    paper = {title: agents.make_config(algo, env, "paper", {}) for title, env in PAPER_COLUMNS.items()}
     if len({repr(each) for each in paper.values()}) == 1:
         paper = {"paper": next(iter(paper.values()))}
     columns |= paper
-    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in config.names()]
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in columns["light"].names()]
     return table(["option", *columns], rows)
 
 
@@ -136,7 +134,7 @@ def dkitty_options() -> str:
 
 def algorithms() -> str:
     """The algorithms."""
-    rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.ALGORITHMS.values()]
+    rows = [[f"[`{e.name}`](algorithms/{e.name}.md)", e.summary] for e in agents.OWN.values()]
     return table(["algorithm", "what it is"], rows)
 
 
@@ -229,13 +227,22 @@ def comparison_improvement() -> str:
 
 
 def mistakes() -> str:
-    """What people do wrong with their environments and what they are told; a test makes every one of the mistakes."""
+    """What people do wrong and what they are told; a test makes every one of the mistakes."""
     spec = importlib.util.spec_from_file_location("mistakes", DOCS.parent / "tests" / "envs" / "mistakes.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where its dataclass looks for its own module
     spec.loader.exec_module(module)
     return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in module.MISTAKES])
+
+
+def foreign_names() -> str:
+    """Names of other codes and ours, from the table that answers them."""
+    rows = []
+    for row in foreign.TABLE:
+        ours = ", ".join(f"`{option}`" for option in row.ours) or "–"
+        rows.append([f"`{row.names[0]}`", ours, row.note, ", ".join(f"`{name}`" for name in row.names[1:])])
+    return table(["there", "here", "what differs", "also known as"], rows)
 
 
 def starting_temperature() -> str:
@@ -270,7 +277,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
     "mistakes": mistakes,
-    **{f"presets {name}": functools.partial(preset_table, name) for name in agents.ALGORITHMS},
+    "foreign names": foreign_names,
+    **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 
 

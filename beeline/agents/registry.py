@@ -172,12 +172,17 @@ def get(name: str) -> Entry:
     return ALGORITHMS[key]
 
 
+def owners(option: str) -> list[str]:
+    """The algorithms that have an option of that name."""
+    return [name for name, entry in ALGORITHMS.items() if option in entry.config.names()]
+
+
 def make_config(algo: str, env_id: str, preset: str | None, options: Mapping[str, Any]) -> Any:
     """The config of an algorithm: its preset for the task, then the user's own options."""
     entry = get(algo)
     known = set(entry.config.names())
     chosen = {name: value for name, value in entry.preset(preset, env_id).items() if name in known}
-    return entry.config.make({**chosen, **options})
+    return entry.config.make({**chosen, **options}, owners=owners)
 
 
-__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "get", "make_config"]
+__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "get", "make_config", "owners"]

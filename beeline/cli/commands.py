@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
-from beeline.errors import BeelineError, ConfigError, notes
+from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
     from beeline.agents import Entry
+    from beeline.config import Config
 
 
 def _defaults(config: type) -> dict[str, Any]:
@@ -49,17 +50,28 @@ def _add_options(
             group.add_argument(*flags, dest=field.name, default=None, help=text, metavar="X")
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _refuse(given: str, known: Sequence[str], see: str, algo: str = "") -> typing.NoReturn:
+    """Answer an option that does not exist: what it is called here, whose it is, or the nearest names."""
+    from beeline import agents, foreign
+
+    answer = foreign.unknown(given.split("=")[0], known, algo, owners=agents.owners, write=_flag, otherwise=f"See: {see} --help")
+    raise ConfigError(f"unknown option {given}{f' for {algo}' if algo else ''}. {answer}")
+
+
 class _Parser(argparse.ArgumentParser):
-    """Errors as sentences, with the nearest option for one that does not exist."""
+    """Errors as sentences, with the name that an option has here for one that does not exist."""
+
+    algo = ""
 
     def error(self, message: str) -> typing.NoReturn:
         if message.startswith("unrecognized arguments:"):
-            import difflib
-
             given = message.split(":", 1)[1].split()[0]
-            known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            near = difflib.get_close_matches(given.split("=")[0], known, n=3, cutoff=0.5)
-            raise ConfigError(f"unknown option {given}.{' Did you mean ' + ' or '.join(near) + '?' if near else ''}")
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            _refuse(given, [flag[2:].replace("-", "_") for flag in flags], f"{self.prog} {self.algo}".rstrip(), self.algo)
         self.print_usage(sys.stderr)
         raise ConfigError(message)
 
@@ -80,14 +92,20 @@ def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
     finder.add_argument("env", nargs="?")
     for flag in ("--preset", "--out", "--init-from"):
         finder.add_argument(flag)
-    configs: list[type] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
+    configs: list[type[Config]] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
     for config in configs:
         _add_options(finder, config, "")
     try:
-        name = finder.parse_known_intermixed_args(list(arguments))[0].algo
+        found, others = finder.parse_known_intermixed_args(list(arguments))
     except (argparse.ArgumentError, TypeError):
         return None  # the command's own parser will say what is wrong
-    return agents.get(name) if name else None
+    try:
+        return agents.get(found.algo) if found.algo else None
+    except UnknownNameError:
+        strange = [word for word in others if word.startswith("--")]
+        if strange:  # its value was taken for the algorithm
+            _refuse(strange[0], [each for config in configs for each in config.names()], "beeline train")
+        raise
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -109,6 +127,7 @@ def train(arguments: Sequence[str]) -> int:
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         _add_options(parser, TrainConfig, "options of the run")
         if algorithm:
+            parser.algo = algorithm.name  # type: ignore[attr-defined]
             defaults = {name: {**_defaults(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
             _add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
         else:
@@ -330,8 +349,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if words[0] not in COMMANDS:
-            from beeline.errors import UnknownNameError
-
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
         return COMMANDS[words[0]][0](words[1:])
     except BeelineError as error:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, runtime
+from beeline import agents, foreign, runtime
 from beeline.errors import CheckpointError, ConfigError
 from beeline.options import TrainConfig
 
@@ -36,7 +36,7 @@ class Plan:
         given = {**algorithm.preset(preset, env_id), **options}
         loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
         own = {name: value for name, value in given.items() if name not in loop}
-        agent = algorithm.config.make(own, also=TrainConfig.names())
+        agent = algorithm.config.make(own, also=[*TrainConfig.names(), *foreign.WORDS], owners=agents.owners)
         plan = cls(algorithm.name, env_id, preset, agent, TrainConfig.make(loop), init_from)
         plan.check_ring()
         return plan

@@ -120,7 +120,9 @@ def test_success_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 
 
 MISTAKES = [
-    (["train", "bac", "gym/Pendulum-v1", "--gama", "0.9"], r"unknown option --gama\. Did you mean --gamma"),
+    (["train", "bac", "gym/Pendulum-v1", "--gama", "0.9"], r"unknown option --gama for bac\. Did you mean --gamma"),
+    (["train", "bac", "gym/Pendulum-v1", "--xyz", "1"], r"unknown option --xyz for bac\. See: beeline train bac --help"),
+    (["bench", "--total-timesteps", "5"], r"unknown option --total-timesteps\. Here it is --steps\."),
     (["train", "bac", "gym/Pendulum-v1", "--gamma", "1.5"], r"gamma = 1.5 is out of range; allowed: >= 0 and <= 1"),
     (["train", "bac", "gym/Pendulum-v1", "--steps", "many"], r"steps = 'many' is not a whole number; allowed: >= 1"),
     (["train", "bac", "gym/Pendulum-v1", "--network", "cnn"], r"network = 'cnn' is out of range; allowed: one of mlp, bac"),
