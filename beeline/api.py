@@ -103,10 +103,11 @@ def train(
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
+    verbose: int = 1,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
 ) -> Run:
-    """Train an algorithm on a task into a run folder.
+    """Train an algorithm on a task into a run folder, and show it on a terminal and in a notebook unless `verbose` is 0.
 
     `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
     algorithm's config and of `TrainConfig`.
@@ -127,7 +128,7 @@ def train(
         try:
             attach(trainer, plan, path)
             _record(trainer).restart()
-            return _drive(trainer, plan, folder, display)
+            return _drive(trainer, plan, folder, display or _display(verbose))
         finally:
             folder.unlock()
 
@@ -140,6 +141,7 @@ def resume(
     eval_env: Any = None,
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
+    verbose: int = 1,
     display: Callable[[Trainer, Plan], Any] | None = None,
     accept_config: bool = False,
 ) -> Run:
@@ -168,7 +170,7 @@ def resume(
             accepted = _restore(trainer, plan, folder, report, accept_config)
             if steps is not None or accepted or folder.config().get("seed") != plan.train.seed:
                 folder.rewrite(plan, accepted)
-            return _drive(trainer, plan, folder, display)
+            return _drive(trainer, plan, folder, display or _display(verbose))
     finally:
         folder.unlock()
 
@@ -209,7 +211,14 @@ def _instead(plan: Plan, folder: RunFolder) -> str:
     return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
 
 
-def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
+def _display(verbose: int) -> Callable[[Trainer, Plan], Any]:
+    """What is shown where nobody has chosen a display."""
+    from beeline.display import automatic
+
+    return automatic if verbose else lambda trainer, plan: None
+
+
+def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any]) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = _record(trainer)
     progress, view, good = trainer.progress, None, False
@@ -225,7 +234,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
             recorder.status("running", progress.step)
             recorder.open(progress.step + 1 if progress.rows else 0)  # the row of a checkpoint's own step is before it
-            view = display(trainer, plan) if display else None
+            view = display(trainer, plan)
             done = trainer.run(plan.train.steps)
             if caught and not done:
                 leave("stopped", signal.Signals(caught[0]).name)
@@ -318,18 +327,19 @@ class Model:
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         **options: Any,
     ) -> None:
         trust.allow(env, eval_env)
         env = envs.with_arguments(env, env_kwargs)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
-        self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        self._set_up(_fixed_threads(plan), env, eval_env, callbacks, verbose)
         if self.trainer.collector.spec.assumption:
             _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
-    def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback]) -> None:
-        self.plan = plan
+    def _set_up(self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback], verbose: int = 1) -> None:
+        self.plan, self.verbose = plan, verbose
         self.trainer = build(plan, env, eval_env, callbacks)
         self._calls = 0
         self._accepted: list[Any] = []
@@ -339,16 +349,23 @@ class Model:
         """Environment steps trained so far."""
         return self.trainer.progress.step
 
-    def learn(self, steps: int, callbacks: Sequence[Callback] = ()) -> Self:
-        """Train for `steps` more environment steps; calling it again goes on where it stopped."""
+    def learn(self, steps: int, callbacks: Sequence[Callback] = (), verbose: int | None = None) -> Self:
+        """Train for `steps` more environment steps; calling it again goes on where it stopped.
+
+        It is shown on a terminal and in a notebook, unless `verbose` (the model's own where it is None) is 0.
+        """
         trainer = self.trainer
-        own = trainer.callbacks
+        own, until = trainer.callbacks, trainer.progress.step + steps
         trainer.callbacks = [*own, *callbacks]
+        plan = dataclasses.replace(self.plan, train=dataclasses.replace(self.plan.train, steps=max(until, 1)))
+        view = _display(self.verbose if verbose is None else verbose)(trainer, plan)
         try:
             with graceful_stop(trainer) as caught:
-                trainer.run(trainer.progress.step + steps)
+                trainer.run(until)
         finally:
             trainer.callbacks = own
+            if view is not None:
+                view.close()
         if caught:
             raise KeyboardInterrupt
         return self

@@ -143,7 +143,7 @@ def train(arguments: Sequence[str]) -> int:
         _note(finding.message)
     run = api.train(
         own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
-        display=None if own["quiet"] else make_display, **options,
+        verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
     return 0
@@ -165,8 +165,8 @@ def resume(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
 
     run = api.resume(
-        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display,
-        accept_config=given.accept_config,
+        given.run, steps=given.steps, env=given.env, report=_note, verbose=0,
+        display=None if given.quiet else make_display, accept_config=given.accept_config,
     )  # fmt: skip
     _say_result(run)
     return 0
@@ -211,44 +211,77 @@ def environments(arguments: Sequence[str]) -> int:
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("suite", nargs="?", help="one suite's tasks")
         parser.add_argument("--paper", action="store_true", help="the paper's tasks and the preset each uses")
+        parser.add_argument("--json", action="store_true", help="the same as JSON, one object a row")
 
     given = _parse("envs", arguments, fill)
-    from rich.console import Console
-
+    from beeline import screen
     from beeline.envs import catalog
 
-    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper)))
+    rows = [row.columns for row in catalog.rows(given.suite, paper=given.paper)]
+    if given.json:
+        screen.show_json(rows)
+        return 0
+    goes = {"note": 1, "what": 2, "success": 3, "example": 4, "installed": 5, "observations": 6, "actions": 7, "preset": 8}
+    numbers = ("tasks", "observations", "actions")
+    found = [screen.Column(name, name in numbers, goes.get(name, 0), name in ("note", "what")) for name in rows[0]]
+    screen.show(*screen.of(rows, found))
     return 0
 
 
 def algorithms(arguments: Sequence[str]) -> int:
-    """List the algorithms, or one algorithm's options."""
+    """List the algorithms in their groups, or one algorithm's options."""
 
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("algo", nargs="?", help="show this algorithm's options and presets")
+        parser.add_argument("--json", action="store_true", help="the same as JSON, one object a row")
 
     given = _parse("algos", arguments, fill)
-    from rich.console import Console
-    from rich.table import Table
+    from beeline import agents, screen
 
-    from beeline import agents
-
-    console = Console()
-    if not given.algo:
-        table = Table("algorithm", "what it is", box=None, header_style="bold", pad_edge=False)
-        for entry in agents.ALGORITHMS.values():
-            table.add_row(entry.name, entry.summary)
-        console.print(table)
-        console.print("\nOptions of one: beeline algos bac")
+    if given.algo:
+        return _options_of(given.algo, given.json)
+    groups = list(agents.GROUPS)
+    entries = sorted(agents.ALGORITHMS.values(), key=lambda e: groups.index(e.group if e.group in groups else "other"))
+    rows = []
+    for entry in entries:
+        named = {"algorithm": entry.name, "group": agents.GROUPS.get(entry.group, entry.group), "class": entry.class_name}
+        rows.append({**named, "what it is": entry.summary})
+    failures = agents.ALGORITHMS.failures
+    if given.json:
+        screen.show_json([*rows, *({"algorithm": name, "failed": why} for name, why in failures.items())])
         return 0
-    algorithm = agents.get(given.algo)
-    table = Table("option", *algorithm.presets, "allowed", "what it does", box=None, header_style="bold", pad_edge=False)
-    presets = [agents.make_config(algorithm.name, "gym/any", preset, {}) for preset in algorithm.presets]
+    found = [screen.Column("algorithm"), screen.Column("group", goes=2), screen.Column("class", goes=1)]
+    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=3, prose=True)]))
+    for name, why in failures.items():
+        screen.say(f"\nnot usable: {screen.cell(f'{name} ({why})')}")
+    if screen.width() is not None:
+        print("\nOptions of one: beeline algos bac")
+    return 0
+
+
+def _options_of(algo: str, as_json: bool) -> int:
+    """The options of an algorithm, under each of its presets."""
+    from beeline import agents, screen
+
+    algorithm = agents.get(algo)
+    presets = {preset: agents.make_config(algorithm.name, "gym/any", preset, {}) for preset in algorithm.presets}
+    rows = []
     for name, rule in algorithm.config.rules().items():
-        values = [str(getattr(preset, name)).strip("()") for preset in presets]
-        table.add_row(name.replace("_", "-"), *values, rule.allowed, rule.doc)
-    console.print(f"{algorithm.name}: {algorithm.summary}\n")
-    console.print(table)
+        values = {preset: getattr(config, name) for preset, config in presets.items()}
+        if not as_json:
+            values = {preset: _text(value) for preset, value in values.items()}
+        rows.append({"option": _flag(name)[2:], **values, "allowed": rule.allowed, "what it does": rule.doc})
+    if as_json:
+        screen.show_json(rows)
+        return 0
+    screen.say(f"{algorithm.name}: {algorithm.summary}\n")
+    named = [screen.Column(name) for name in ("option", *presets)]
+    columns, cells = screen.of(rows, [*named, screen.Column("allowed", goes=1, prose=True), screen.Column("what it does")])
+    room = screen.width()
+    if room is None or len(max(screen.lines(columns, cells, None), key=len)) <= room:
+        screen.show(columns, cells)
+    else:
+        screen.show(columns[:-1], [row[:-1] for row in cells], below=[row[-1] for row in cells])
     return 0
 
 

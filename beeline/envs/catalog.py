@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from beeline.envs import ids
 from beeline.envs.paper import PAPER_TASKS
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,22 +38,8 @@ def rows(suite: str | None = None, *, paper: bool = False) -> list[Row]:
     ]
 
 
-def render_table(lines: list[Row]) -> Table:
-    """Lay the rows out for a terminal."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in lines[0].columns if lines else ():
-        number = heading in ("observations", "actions", "tasks")
-        alone = heading in ("task", "suite")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=alone, overflow="fold")
-    for line in lines:
-        table.add_row(*line.columns.values())
-    return table
-
-
 def _state(suite: Suite) -> str:
-    return "yes" if installed(suite) else f"pip install 'beeline-rl\\[{suite.extra}]'"
+    return "yes" if installed(suite) else f"pip install 'beeline-rl[{suite.extra}]'"
 
 
 def _span(numbers: set[int]) -> str:
