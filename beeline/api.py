@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -32,9 +33,10 @@ from beeline.run.build import (
 )
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
+from beeline.run.opened import Run
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
-from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
+from beeline.run.record import MetricsTable, Recorder, parse_metrics
 from beeline.run.sinks import reason, tell
 from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
@@ -50,33 +52,6 @@ TRACE = "error.txt"
 def _quiet(message: str) -> None:
     """The default report: messages go through Python's warnings, so that they are seen once and can be filtered."""
     warnings.warn(message, stacklevel=3)
-
-
-@dataclasses.dataclass
-class Run:
-    """A run folder with its results."""
-
-    path: Path
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The content of config.json."""
-        return RunFolder.open(self.path).config()
-
-    @property
-    def metrics(self) -> list[dict[str, float | None]]:
-        """The rows of the metrics table."""
-        return read_metrics(self.path / "metrics.csv")
-
-    def policy(self, best: bool = False) -> Policy:
-        """The latest policy, or the best evaluated one."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path)
-
-    @property
-    def final_return(self) -> float | None:
-        """The last evaluation's mean return."""
-        scores = [row["eval/return"] for row in self.metrics if row.get("eval/return") is not None]
-        return scores[-1] if scores else None
 
 
 def _record(trainer: Trainer) -> Recorder:
@@ -207,8 +182,9 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, ac
 def _instead(plan: Plan, folder: RunFolder) -> str:
     """What can be done with a run that cannot go on."""
     policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
-    use = f"Evaluate or film its policy (beeline eval {folder.path} --video), or train" if policies else "Train"
-    return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
+    use = f"Evaluate or film its policy (beeline eval {quote(str(folder.path))} --video), or train" if policies else "Train"
+    again = f"beeline train {plan.algo} {quote(plan.env)} --seed {plan.train.seed} --out DIR"
+    return f"{use} anew into another folder ({again})."
 
 
 def _display(verbose: int) -> Callable[[Trainer, Plan], Any]:
@@ -343,6 +319,11 @@ class Model:
         self.trainer = build(plan, env, eval_env, callbacks)
         self._calls = 0
         self._accepted: list[Any] = []
+
+    def __repr__(self) -> str:
+        score = next((row["eval/return"] for row in reversed(self.metrics) if row.get("eval/return") is not None), None)
+        known = "" if score is None else f", return {score:,.1f}"
+        return f"{type(self).__name__}({self.plan.env}, seed {self.plan.train.seed}, step {self.step:,}{known})"
 
     @property
     def step(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -393,7 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, Stopped):
             print("left at once, without a checkpoint of the last steps", file=sys.stderr)
             return 130
-        print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
+        print(f"{error}; a checkpoint is written. Go on with: beeline resume {shlex.quote(str(error.folder))}", file=sys.stderr)
         return 128 + error.signal_number
     except BrokenPipeError:
         return 141

@@ -197,8 +197,9 @@ def test_a_live_line_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
 def test_brackets_of_the_users_world_are_printed_as_they_are(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from beeline import diagnostics, envs
+    from beeline import envs
     from beeline.envs.check import Finding
+    from beeline.run import diagnose as diagnostics
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(envs, "check", lambda env: [Finding("error", text)])

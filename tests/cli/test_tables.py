@@ -92,7 +92,8 @@ def piped(folder: Path, *words: Any) -> str:
 
 def test_a_pipe_gets_plain_rows_with_everything(runs: Path) -> None:
     lines = piped(Path(), "runs", runs).splitlines()
-    assert lines[0].split() == "algo task seed preset state step steps return success best reason path".split()
+    names = ("algo", "task", "seed", "preset", "state", "step", "steps", "return", "success", "best", "reason", "path")
+    assert tuple(lines[0].split()) == names
     assert len(lines) == 4 and REASON in lines[3] and "\x1b" not in "".join(lines)
     assert len({line.index(" runs/") for line in lines[1:]}) == 1  # aligned
 
