@@ -103,13 +103,12 @@ class Pace:
         """A decision was made; where something was compiled for it, its time is no measure."""
         now = self.clock()
         first = updates > self.updates and not self.learning
-        if not compiled:
-            self._busy += now - self._since
+        self._busy += now - self._since
         self._since, self.step, self.updates = now, step, updates
-        if first or (compiled and self.learning):
-            self.learning = True
+        self.learning |= first
+        if first or compiled:  # what was before is no measure of what comes
             self._marks = deque([(self._busy, step, updates)])
-        elif compiled or self._busy - self._marks[-1][0] >= 0.25:
+        elif self._busy - self._marks[-1][0] >= 0.25:
             self._marks.append((self._busy, step, updates))
             while self._busy - self._marks[1][0] > RECENT:
                 self._marks.popleft()

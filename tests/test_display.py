@@ -25,7 +25,7 @@ class Simulated:
         self.total, self.warm_up, self.learning, self.evaluation, self.starts = total, warm_up, learning, evaluation, starts
         self.pace = Pace(total, {"evaluating": every, "saving": 2 * every}, lambda: self.now)
 
-    def run(self, look_after: float) -> tuple[float | None, float]:
+    def run(self, look_after: float, compiles: bool = True) -> tuple[float | None, float]:
         """The time left as it was shown after some seconds, and as it was."""
         pace, updates, shown, looked = self.pace, 0, None, None
         self.now += self.evaluation
@@ -33,7 +33,7 @@ class Simulated:
         pace.begin(0, 0)
         for step in range(1, self.total + 1):
             learns = step > self.starts
-            compiled = learns and not updates
+            compiled = compiles and learns and not updates
             updates += learns
             self.now += 15.0 if compiled else self.learning if learns else self.warm_up
             pace.decided(step, updates, compiled)
@@ -46,12 +46,15 @@ class Simulated:
         return shown, self.now - looked
 
 
+@pytest.mark.parametrize("compiles", [True, False])  # False: all was compiled before
 @pytest.mark.parametrize("evaluation", [0.1, 10.0])
 @pytest.mark.parametrize("learning", [0.004, 0.02])
 @pytest.mark.parametrize(("warm_up", "starts"), [(0.0003, 256), (0.001, 10_000), (0.0003, 12_000)])
-def test_the_time_left_is_right_after_a_minute(evaluation: float, learning: float, warm_up: float, starts: int) -> None:
+def test_the_time_left_is_right_after_a_minute(
+    compiles: bool, evaluation: float, learning: float, warm_up: float, starts: int
+) -> None:
     run = Simulated(60_000, warm_up, learning, evaluation, starts)
-    shown, true = run.run(look_after=60.0)
+    shown, true = run.run(look_after=60.0, compiles=compiles)
     assert shown == pytest.approx(true, rel=0.2)
     assert run.pace.left == 0
 
@@ -66,12 +69,26 @@ def test_the_speed_is_that_of_now() -> None:
     now = 0.0
     pace = Pace(100_000, {}, lambda: now)
     pace.begin(0, 0)
-    for step in range(1, 20_001):
+    for step in range(1, 14_001):
         now += 0.01 if step <= 10_000 else 0.02
         pace.decided(step, step, False)
         pace.happened([])
-    assert pace.rate == pytest.approx(50, rel=1e-6)
-    assert pace.left == pytest.approx(80_000 / 50, rel=1e-6)  # a minute at the new speed
+        if step == 11_000:  # 20 s at the new speed, of the last minute
+            assert pace.rate == pytest.approx(50, rel=1e-6)
+            assert pace.left == pytest.approx(89_000 / (5_000 / 60), rel=0.01)
+    assert pace.left == pytest.approx(86_000 / 50, rel=1e-6)
+
+
+def test_what_was_compiled_is_no_measure() -> None:
+    now = 0.0
+    pace = Pace(10_000, {}, lambda: now)
+    pace.begin(0, 0)
+    for step in range(1, 1_001):
+        compiled = step in (1, 300, 995)
+        now += 20.0 if compiled else 0.01
+        pace.decided(step, step, compiled)
+        pace.happened([])
+    assert pace.rate == pytest.approx(100, rel=1e-6) and pace.left == pytest.approx(90, rel=1e-6)
 
 
 def test_what_two_events_take_together_is_told_apart() -> None:
