@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 NOW = 10.0  # seconds that the speed shown is taken over
 RECENT = 60.0  # seconds that the time left is reckoned from
 LEAST = 3.0  # seconds of learning before it is said what was measured
+WATCHED = {
+    "return": "eval/return", "success": "eval/success", "train": "train/return", "Q": "q/mean", "λ": "lambda", "α": "alpha",
+}  # fmt: skip
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
@@ -187,9 +190,6 @@ class _Clock(Event):
 class View:
     """What every display has: the pace, what goes on at this moment, and the last value of what a user watches."""
 
-    WATCHED = {"return": "eval/return", "success": "eval/success", "train": "train/return", "Q": "q/mean", "λ": "lambda",
-               "α": "alpha"}  # fmt: skip
-
     def __init__(self, trainer: Trainer, plan: Plan) -> None:
         config, progress = plan.train, trainer.progress
         self.trainer, self.plan, self.total = trainer, plan, plan.train.steps
@@ -265,7 +265,7 @@ class View:
 
     def row(self, row: dict[str, Any]) -> None:
         """Take over a row's values."""
-        self.latest |= {name: row[key] for name, key in self.WATCHED.items() if row.get(key) is not None}
+        self.latest |= {name: row[key] for name, key in WATCHED.items() if row.get(key) is not None}
         self.refresh()
 
     # --- what there is to show
@@ -286,7 +286,7 @@ class View:
 
     def values(self) -> dict[str, str]:
         """The watched values that are known, by name, as text."""
-        return {name: f"{name} {_number(self.latest[name])}" for name in self.WATCHED if name in self.latest}
+        return {name: f"{name} {_number(self.latest[name])}" for name in WATCHED if name in self.latest}
 
     def line(self, width: int) -> str:
         """The run in one line of at most `width` characters: the bar gives way first, then what is less watched."""
@@ -305,7 +305,7 @@ class View:
             full = min(10 + room, 40)
             done = round(full * min(step / self.total, 1.0))
             parts["bar"] = "━" * done + "╌" * (full - done)
-        order = ("bar", "step", "doing", "eta", *self.WATCHED, "elapsed")
+        order = ("bar", "step", "doing", "eta", *WATCHED, "elapsed")
         return "  ".join(parts[name] for name in order if name in kept)
 
     def close(self) -> None:
