@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from beeline.agents.blends import Blend
 from beeline.api import Model as Model
-from beeline.api import Run as Run
 from beeline.api import evaluate_run as evaluate_run
 from beeline.api import load as load
 from beeline.api import model as model
@@ -18,6 +17,8 @@ from beeline.loop import EvaluationEvent as EvaluationEvent
 from beeline.loop import StepEvent as StepEvent
 from beeline.networks import Net
 from beeline.operators import ExploitLoss
+from beeline.run.opened import Run as Run
+from beeline.run.opened import open as open
 from beeline.run.policy import Policy as Policy
 
 __version__: str
@@ -35,6 +36,7 @@ class BAC(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "bac",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -94,7 +96,7 @@ class BAC(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -110,6 +112,7 @@ class BEEMAXQ(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -169,7 +172,7 @@ class BEEMAXQ(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -185,6 +188,7 @@ class BEEMAXQTD3(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -238,7 +242,7 @@ class BEEMAXQTD3(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -254,6 +258,7 @@ class BEERRS(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -309,7 +314,7 @@ class BEERRS(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -325,6 +330,7 @@ class BEETD3(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -378,7 +384,7 @@ class BEETD3(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -394,6 +400,7 @@ class MAXQ(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -453,7 +460,7 @@ class MAXQ(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -469,6 +476,7 @@ class MAXQTD3(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -522,7 +530,7 @@ class MAXQTD3(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -538,6 +546,7 @@ class PPO(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["tanh", "mlp", "bac", "ln"] = "tanh",
         hidden: Sequence[int] = (64, 64),
         initialiser: Literal["xavier", "torch", "orthogonal"] = "orthogonal",
@@ -581,7 +590,7 @@ class PPO(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -597,6 +606,7 @@ class RRS(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -652,7 +662,7 @@ class RRS(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -668,6 +678,7 @@ class SAC(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -727,7 +738,7 @@ class SAC(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...
 
@@ -743,6 +754,7 @@ class TD3(Model):
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         network: Literal["mlp", "bac", "ln"] | Net = "mlp",
         hidden: Sequence[int] = (256, 256),
         policy_hidden: Sequence[int] | None = None,
@@ -796,6 +808,6 @@ class TD3(Model):
         wandb_project: str = "beeline",
         wandb_name: str | None = None,
         wandb_group: str | None = None,
-        wandb_tags: Sequence[int] | None = None,
+        wandb_tags: Sequence[str] | None = None,
         video: bool = False,
     ) -> None: ...

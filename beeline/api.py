@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -33,9 +34,10 @@ from beeline.run.build import (
 )
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder, absolute, differences
+from beeline.run.opened import Run
 from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
-from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
+from beeline.run.record import MetricsTable, Recorder, parse_metrics
 from beeline.run.sinks import reason, tell
 from beeline.run.vouched import check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
@@ -51,33 +53,6 @@ TRACE = "error.txt"
 def _quiet(message: str) -> None:
     """The default report: messages go through Python's warnings, so that they are seen once and can be filtered."""
     warnings.warn(message, stacklevel=3)
-
-
-@dataclasses.dataclass
-class Run:
-    """A run folder with its results."""
-
-    path: Path
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The content of config.json."""
-        return RunFolder.open(self.path).config()
-
-    @property
-    def metrics(self) -> list[dict[str, float | None]]:
-        """The rows of the metrics table."""
-        return read_metrics(self.path / "metrics.csv")
-
-    def policy(self, best: bool = False, **objects: Any) -> Policy:
-        """The latest policy, or the best evaluated one; objects handed over in Python are given again."""
-        return load_policy(self.path / ("policy-best.npz" if best else "policy.npz"), within=self.path, **objects)
-
-    @property
-    def final_return(self) -> float | None:
-        """The last evaluation's mean return."""
-        scores = [row["eval/return"] for row in self.metrics if row.get("eval/return") is not None]
-        return scores[-1] if scores else None
 
 
 def _record(trainer: Trainer) -> Recorder:
@@ -109,10 +84,11 @@ def train(
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
+    verbose: int = 1,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
 ) -> Run:
-    """Train an algorithm on a task into a run folder.
+    """Train an algorithm on a task into a run folder, and show it on a terminal and in a notebook unless `verbose` is 0.
 
     `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
     algorithm's config and of `TrainConfig`.
@@ -135,7 +111,7 @@ def train(
             prior.keep(path, trainer.data)
             attach(trainer, plan, path)
             _record(trainer).restart()
-            return _drive(trainer, plan, folder, display)
+            return _drive(trainer, plan, folder, display or _display(verbose))
         finally:
             folder.unlock()
 
@@ -148,6 +124,7 @@ def resume(
     eval_env: Any = None,
     callbacks: Sequence[Callback] = (),
     report: Report = _quiet,
+    verbose: int = 1,
     display: Callable[[Trainer, Plan], Any] | None = None,
     accept_config: bool = False,
     **objects: Any,
@@ -179,7 +156,7 @@ def resume(
             accepted = _restore(trainer, plan, folder, report, accept_config)
             if steps is not None or accepted or folder.config().get("seed") != plan.train.seed:
                 folder.rewrite(plan, accepted)
-            return _drive(trainer, plan, folder, display)
+            return _drive(trainer, plan, folder, display or _display(verbose))
     finally:
         folder.unlock()
 
@@ -216,11 +193,19 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, ac
 def _instead(plan: Plan, folder: RunFolder) -> str:
     """What can be done with a run that cannot go on."""
     policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
-    use = f"Evaluate or film its policy (beeline eval {folder.path} --video), or train" if policies else "Train"
-    return f"{use} anew into another folder (beeline train {plan.algo} {plan.env} --seed {plan.train.seed} --out DIR)."
+    use = f"Evaluate or film its policy (beeline eval {quote(str(folder.path))} --video), or train" if policies else "Train"
+    again = f"beeline train {plan.algo} {quote(plan.env)} --seed {plan.train.seed} --out DIR"
+    return f"{use} anew into another folder ({again})."
 
 
-def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any] | None) -> Run:
+def _display(verbose: int) -> Callable[[Trainer, Plan], Any]:
+    """What is shown where nobody has chosen a display."""
+    from beeline.display import automatic
+
+    return automatic if verbose else lambda trainer, plan: None
+
+
+def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[Trainer, Plan], Any]) -> Run:
     """Run to the planned steps with status, display, signals and record around the loop."""
     recorder = _record(trainer)
     progress, view, good = trainer.progress, None, False
@@ -236,7 +221,7 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         with graceful_stop(trainer, lambda number: leave("stopped", f"{number.name} twice: no checkpoint")) as caught:
             recorder.status("running", progress.step)
             recorder.open(progress.step + 1 if progress.rows else 0)  # the row of a checkpoint's own step is before it
-            view = display(trainer, plan) if display else None
+            view = display(trainer, plan)
             done = trainer.run(plan.train.steps)
             if caught and not done:
                 leave("stopped", signal.Signals(caught[0]).name)
@@ -329,39 +314,52 @@ class Model:
         env_kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callback] = (),
         init_from: str | Path | None = None,
+        verbose: int = 1,
         **options: Any,
     ) -> None:
         trust.allow(env, eval_env)
         env = envs.with_arguments(env, env_kwargs)
         plan = Plan.make(self.algo, env_name(env), preset, options, absolute(init_from))
-        self._set_up(_fixed_threads(plan), env, eval_env, callbacks)
+        self._set_up(_fixed_threads(plan), env, eval_env, callbacks, verbose=verbose)
         if self.trainer.collector.spec.assumption:
             _quiet(self.trainer.collector.spec.assumption)
         take_initial_policy(self.trainer, plan)
 
     def _set_up(
-        self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback], folder: Path | None = None
+        self, plan: Plan, env: Any, eval_env: Any, callbacks: Sequence[Callback], folder: Path | None = None, verbose: int = 1
     ) -> None:
         self.trainer = build(plan, env, eval_env, callbacks, folder)
-        self.plan = _with_data(plan, self.trainer)
+        self.plan, self.verbose = _with_data(plan, self.trainer), verbose
         self._calls = 0
         self._accepted: list[Any] = []
+
+    def __repr__(self) -> str:
+        score = next((row["eval/return"] for row in reversed(self.metrics) if row.get("eval/return") is not None), None)
+        known = "" if score is None else f", return {score:,.1f}"
+        return f"{type(self).__name__}({self.plan.env}, seed {self.plan.train.seed}, step {self.step:,}{known})"
 
     @property
     def step(self) -> int:
         """Environment steps trained so far."""
         return self.trainer.progress.step
 
-    def learn(self, steps: int, callbacks: Sequence[Callback] = ()) -> Self:
-        """Train for `steps` more environment steps; calling it again goes on where it stopped."""
+    def learn(self, steps: int, callbacks: Sequence[Callback] = (), verbose: int | None = None) -> Self:
+        """Train for `steps` more environment steps; calling it again goes on where it stopped.
+
+        It is shown on a terminal and in a notebook, unless `verbose` (the model's own where it is None) is 0.
+        """
         trainer = self.trainer
-        own = trainer.callbacks
+        own, until = trainer.callbacks, trainer.progress.step + steps
         trainer.callbacks = [*own, *callbacks]
+        plan = dataclasses.replace(self.plan, train=dataclasses.replace(self.plan.train, steps=max(until, 1)))
+        view = _display(self.verbose if verbose is None else verbose)(trainer, plan)
         try:
             with graceful_stop(trainer) as caught:
-                trainer.run(trainer.progress.step + steps)
+                trainer.run(until)
         finally:
             trainer.callbacks = own
+            if view is not None:
+                view.close()
         if caught:
             raise KeyboardInterrupt
         return self

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+from beeline import foreign
 from beeline.errors import ConfigError
 
 OBJECT = "object:"  # how an object that was handed over in Python is named in a record
@@ -230,18 +230,23 @@ class Config:
         return {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
 
     @classmethod
-    def make(cls, options: Mapping[str, Any], also: Sequence[str] = ()) -> Self:
-        """A config from loose options; an unknown one is an error that offers the nearest names, `also` among them."""
+    def make(
+        cls, options: Mapping[str, Any], also: Sequence[str] = (), owners: Callable[[str], Sequence[str]] = lambda option: ()
+    ) -> Self:
+        """A config from loose options; an unknown one is an error that says what it is called here, or whose it is.
+
+        `also` are names that could have been given too, and `owners` says which algorithms have an option.
+        """
         aliases = {rule.alias: name for name, rule in cls.rules().items() if rule.alias}
         named = {aliases.get(name, name): value for name, value in options.items()}
         unknown = sorted(set(named) - set(cls.names()))
         for name in unknown:
             cls.refuse(name)
         if unknown:
+            algo = cls.__name__.removesuffix("Config")
             known = [*cls.names(), *aliases, *also]
-            near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.5)
-            ask = f" Did you mean {' or '.join(near)}?" if near else f" Known: {', '.join(known)}."
-            raise ConfigError(f"unknown option {unknown[0]!r} for {cls.__name__.removesuffix('Config')}.{ask}")
+            answer = foreign.unknown(unknown[0], known, algo, owners=owners, otherwise=f"Known: {', '.join(known)}.")
+            raise ConfigError(f"unknown option {unknown[0]!r} for {algo}. {answer}")
         return cls(**named)
 
     @classmethod

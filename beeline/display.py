@@ -1,24 +1,43 @@
-"""What the terminal shows while a run goes on: a live bar on a terminal, one line per row elsewhere."""
+"""What is seen while a run goes on: a live line on a terminal and in a notebook, one line per row elsewhere.
+
+Whatever is shown comes from a `Pace`, which is told of every decision and of what happened after it: the speed is that of now,
+and the time left is reckoned from the recent speed of learning and from what evaluations, diagnoses and checkpoints take here.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 import time
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
-from beeline.loop import Trainer
-from beeline.run.plan import Plan
+from beeline.events import Event
+
+if TYPE_CHECKING:
+    from beeline.loop import Trainer
+    from beeline.run.plan import Plan
+
+NOW = 10.0  # seconds that the speed shown is taken over
+RECENT = 60.0  # seconds that the time left is reckoned from
+LEAST = 3.0  # seconds of learning before it is said what was measured
+WATCHED = {
+    "return": "eval/return", "success": "eval/success", "train": "train/return", "Q": "q/mean", "λ": "lambda", "α": "alpha",
+}  # fmt: skip
+COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Display(Protocol):
-    """Shows rows until closed."""
+    """Shows a run until closed."""
 
     def close(self) -> None:
         """Give the terminal back."""
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
 
 
 def _duration(seconds: float) -> str:
@@ -27,97 +46,384 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class _Rows:
-    """Remembers the last value of what a user watches."""
-
-    WATCHED = (("return", "eval/return"), ("train", "train/return"), ("success", "eval/success"), ("Q", "q/mean"),
-               ("λ", "lambda"), ("α", "alpha"))  # fmt: skip
-
-    def __init__(self) -> None:
-        self.latest: dict[str, float] = {}
-
-    def take(self, row: dict[str, Any]) -> None:
-        self.latest |= {name: row[key] for name, key in self.WATCHED if row.get(key) is not None}
-
-    def text(self) -> str:
-        return "  ".join(f"{name} {_number(self.latest[name])}" for name, _ in self.WATCHED if name in self.latest)
+def _in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-class LineDisplay:
-    """One line per recorded row."""
+class Compiler:
+    """Whether JAX compiles at this moment, heard from its own monitoring; `changed` is called when that changes."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        from jax import monitoring
+
+        self.busy, self.count, self.seconds, self.changed = False, 0, 0.0, changed
+        monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+        """Tracing and lowering have ended when they are told of, and XLA begins; its end is told of too."""
+        if not event.startswith("/jax/core/compile/"):
+            return
+        before, self.busy = self.busy, event != COMPILED
+        if event == COMPILED:
+            self.count, self.seconds = self.count + 1, self.seconds + duration_secs
+        if self.busy != before:
+            self.changed()
+
+    def close(self) -> None:
+        """Listen no more."""
+        from jax import monitoring
+
+        self.changed = lambda: None
+        with contextlib.suppress(AttributeError, AssertionError, ValueError):  # older versions keep their listeners for ever
+            monitoring.unregister_event_duration_listener(self._hear)
+
+
+class Pace:
+    """How fast a run is now, and how long it has to go.
+
+    `every` has the steps between evaluations, diagnoses and checkpoints. What these take is reckoned apart from the decisions,
+    each by the last one that was made; decisions before the first update, and those that compiled something, are not learning
+    and are left out.
+    """
+
+    def __init__(self, total: int, every: dict[str, int], clock: Callable[[], float] = time.perf_counter) -> None:
+        self.total, self.every, self.clock = total, every, clock
+        self.costs: dict[str, float] = {}
+        self.step = self.updates = 0
+        self.learning = False
+        self._since = self._began = clock()
+        self._busy = 0.0  # seconds of decisions
+        self._marks: deque[tuple[float, int, int]] = deque()  # busy seconds, step and updates of moments a quarter second apart
+
+    def begin(self, step: int, updates: int) -> None:
+        """The first decision of a process comes now."""
+        self.step, self.updates, self._since = step, updates, self.clock()
+        self._marks = deque([(self._busy, step, updates)])
+
+    def decided(self, step: int, updates: int, compiled: bool) -> None:
+        """A decision was made; where something was compiled for it, its time is no measure."""
+        now = self.clock()
+        first = updates > self.updates and not self.learning
+        self._busy += now - self._since
+        self._since, self.step, self.updates = now, step, updates
+        self.learning |= first
+        if first or compiled:  # what was before is no measure of what comes
+            self._marks = deque([(self._busy, step, updates)])
+        elif self._busy - self._marks[-1][0] >= 0.25:
+            self._marks.append((self._busy, step, updates))
+            while self._busy - self._marks[1][0] > RECENT:
+                self._marks.popleft()
+
+    def happened(self, due: list[str]) -> None:
+        """What was due after the decision is done; where nothing was, it belongs to the decision."""
+        now = self.clock()
+        spent, self._since = now - self._since, now
+        if not due:
+            self._busy += spent
+            return
+        known = {kind: self.costs.get(kind) for kind in due}
+        new = [kind for kind, cost in known.items() if cost is None]
+        before = sum(cost for cost in known.values() if cost is not None)
+        if new:
+            self.costs |= {kind: max(spent - before, 0.0) / len(new) for kind in new}
+        else:
+            self.costs |= {kind: spent * (cost or 0.0) / before if before else spent / len(due) for kind, cost in known.items()}
+
+    def _over(self, seconds: float) -> tuple[float, int, int]:
+        """Seconds, steps and updates of the last `seconds` of decisions, or of as many as there are."""
+        first = next(mark for mark in self._marks if self._busy - mark[0] <= seconds or mark is self._marks[-1])
+        if first is self._marks[-1] and len(self._marks) > 1:
+            first = self._marks[-2]
+        return self._busy - first[0], self.step - first[1], self.updates - first[2]
+
+    @property
+    def rate(self) -> float | None:
+        """Environment steps per second of decisions, now."""
+        seconds, steps, _ = self._over(NOW) if self._marks else (0.0, 0, 0)
+        return steps / seconds if seconds > 0 and steps > 0 else None
+
+    @property
+    def measured(self) -> tuple[float, float, float]:
+        """Seconds of learning that were measured, and updates and steps per second in them."""
+        seconds, steps, updates = self._over(RECENT) if self.learning else (0.0, 0, 0)
+        return (seconds, updates / seconds, steps / seconds) if seconds > 0 else (0.0, 0.0, 0.0)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self.clock() - self._began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, what comes between decisions included; None before anything was learnt."""
+        if self.step >= self.total:
+            return 0.0
+        rate = self.measured[2]
+        if not rate:
+            return None
+        seconds = (self.total - self.step) / rate
+        for kind, cost in self.costs.items():
+            every = self.every[kind]
+            ahead = self.total // every - self.step // every
+            last = kind == "evaluating" and self.total % every > 0  # a run evaluates at its end
+            seconds += cost * (ahead + last)
+        return seconds
+
+
+class _Clock(Event):
+    """Tells a view when the events of a decision are over; the last of a trainer's events."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def start(self, run: Trainer) -> None:
+        """What comes before the first decision, such as the first evaluation, is over."""
+        self.view.started()
+
+    def __call__(self, run: Trainer) -> None:
+        """What came after a decision is over."""
+        self.view.over()
+
+
+class View:
+    """What every display has: the pace, what goes on at this moment, and the last value of what a user watches."""
 
     def __init__(self, trainer: Trainer, plan: Plan) -> None:
-        self.rows, self.total, self.trainer = _Rows(), plan.train.steps, trainer
-        self.began, self.first = time.perf_counter(), trainer.progress.step
-        print(f"{plan.algo} on {plan.env}, seed {plan.train.seed}, {self.total:,} environment steps", flush=True)
+        config, progress = plan.train, trainer.progress
+        self.trainer, self.plan, self.total = trainer, plan, plan.train.steps
+        every = {"evaluating": config.eval_every} if trainer.eval_env is not None and config.eval_episodes else {}
+        if trainer.diagnoser is not None and config.diagnose:
+            every["diagnosing"] = config.diagnose
+        if trainer.store is not None:
+            every["saving"] = config.checkpoint_every
+        self.pace = Pace(self.total, every)
+        self.latest: dict[str, float] = {}
+        self.phase = "evaluating" if "evaluating" in every and not progress.rows else "starting"
+        self.said = False
+        self._due: list[str] = []
+        self._first = not progress.rows
+        self.compiler = Compiler(self.refresh)
+        self._compiled = 0
+        trainer.on_row, trainer.on_decision = self.row, self.decided
+        self._clock = _Clock(self)
+        trainer.events.append(self._clock)
+        self.say(f"{plan.algo} on {plan.env}, seed {config.seed}, {self.total:,} environment steps")
         if trainer.folder:
-            print(f"run folder: {trainer.folder}", flush=True)
-        trainer.on_row = self.show
+            self.say(f"run folder: {trainer.folder}")
 
-    def show(self, row: dict[str, Any]) -> None:
+    # --- what a display does of its own
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """What goes on has changed."""
+
+    def closed(self) -> None:
+        """Put back what was changed on the screen."""
+
+    # --- what the trainer tells
+
+    def started(self) -> None:
+        """The first decision comes next."""
+        pace, progress = self.pace, self.trainer.progress
+        if self._first and self.phase == "evaluating":
+            pace.costs["evaluating"] = max(pace.elapsed - self.compiler.seconds, 0.0)
+        self.phase, self._compiled = "", self.compiler.count
+        pace.begin(progress.step, progress.updates)
+        self.refresh()
+
+    def decided(self) -> None:
+        """After every decision, before its events."""
+        trainer, count = self.trainer, self.compiler.count
+        self.pace.decided(trainer.progress.step, trainer.progress.updates, count != self._compiled)
+        self._compiled = count
+        self._due = [kind for kind, every in self.pace.every.items() if trainer.due(every)]
+        if self._due:
+            self.phase = self._due[0]
+            self.refresh()
+
+    def over(self) -> None:
+        """After the events of a decision."""
+        self.pace.happened(self._due)
+        self._compiled = self.compiler.count  # what an evaluation compiles is no part of the next decision
+        if self._due:
+            self._due, self.phase = [], "finishing" if self.pace.step >= self.total else ""
+        if not self.said and self.pace.learning:
+            self._say_measured()
+
+    def _say_measured(self) -> None:
+        seconds, updates, steps = self.pace.measured
+        left = self.pace.left
+        if seconds >= LEAST and left is not None:
+            self.said = True
+            speed = f"{updates:,.0f} updates/s, {steps:,.0f} steps/s"
+            self.say(f"measured here: {speed}; about {_in_words(left)} to go with evaluations")
+
+    def row(self, row: dict[str, Any]) -> None:
+        """Take over a row's values."""
+        self.latest |= {name: row[key] for name, key in WATCHED.items() if row.get(key) is not None}
+        self.refresh()
+
+    # --- what there is to show
+
+    @property
+    def doing(self) -> str:
+        """What goes on, if it is not decisions; else their speed."""
+        if self.compiler.busy:
+            return "compiling"
+        rate = self.pace.rate
+        return self.phase or ("" if rate is None else f"{rate:,.0f} steps/s")
+
+    @property
+    def eta(self) -> str:
+        """The time left."""
+        left = self.pace.left
+        return f"ETA {'–' if left is None else _duration(left)}"
+
+    def values(self) -> dict[str, str]:
+        """The watched values that are known, by name, as text."""
+        return {name: f"{name} {_number(self.latest[name])}" for name in WATCHED if name in self.latest}
+
+    def line(self, width: int) -> str:
+        """The run in one line of at most `width` characters: the bar gives way first, then what is less watched."""
+        step = self.trainer.progress.step
+        values = self.values()
+        parts = {"step": f"{step:,}/{self.total:,}", "eta": self.eta, **values, "doing": self.doing}
+        parts["elapsed"] = f"{_duration(self.pace.elapsed)} gone"
+        kept: list[str] = []
+        room = width
+        for name in ("step", "eta", "return", "λ", "α", "doing", "bar", "success", "train", "Q", "elapsed"):
+            needed = 12 if name == "bar" else len(parts.get(name, "")) + 2
+            if needed > 2 and needed - (not kept) * 2 <= room:
+                kept.append(name)
+                room -= needed - (len(kept) == 1) * 2
+        if "bar" in kept:
+            full = min(10 + room, 40)
+            done = round(full * min(step / self.total, 1.0))
+            parts["bar"] = "━" * done + "╌" * (full - done)
+        order = ("bar", "step", "doing", "eta", *WATCHED, "elapsed")
+        return "  ".join(parts[name] for name in order if name in kept)
+
+    def close(self) -> None:
+        """Leave the last state on the screen, and the trainer as it was."""
+        trainer = self.trainer
+        trainer.on_row, trainer.on_decision = lambda row: None, lambda: None
+        trainer.events = [event for event in trainer.events if event is not self._clock]
+        self.phase, self.compiler.busy = "", False
+        self.compiler.close()
+        self.closed()
+
+
+class LineDisplay(View):
+    """One line per recorded row, for logs and pipes."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, flush=True)
+
+    def row(self, row: dict[str, Any]) -> None:
         """Print a row."""
-        self.rows.take(row)
-        step = row["step"]
-        rate = (step - self.first) / max(time.perf_counter() - self.began, 1e-9)
-        left = _duration((self.total - step) / rate) if rate > 0 and step > self.first else "–"
-        line = f"step {step:>9,} ({step / self.total:4.0%})  {rate:5.0f} steps/s  ETA {left}  {self.rows.text()}"
+        super().row(row)
+        step, rate = row["step"], self.pace.rate
+        speed = "" if rate is None else f"  {rate:5.0f} steps/s"
+        values = "  ".join(self.values().values())
         try:
-            print(line, flush=True)
+            print(f"step {step:>9,} ({step / self.total:4.0%}){speed}  {self.eta}  {values}", flush=True)
         except BrokenPipeError:
             raise
         except OSError:  # the log may lie on a disk that is full; the run need not end with it
             self.trainer.on_row = lambda row: None
 
-    def close(self) -> None:
-        """Nothing to put back."""
 
-
-class BarDisplay:
-    """A live bar with ETA, steps/s and the watched values."""
+class BarDisplay(View):
+    """A line that is redrawn in place, on a terminal."""
 
     def __init__(self, trainer: Trainer, plan: Plan) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console()
+        self.live: Live | None = None
+        super().__init__(trainer, plan)
+        self.live = Live(console=self.console, get_renderable=self._text, refresh_per_second=4)
+        self.live.start()
+
+    def _text(self) -> Any:
         from rich.text import Text
 
-        self.rows, self.trainer = _Rows(), trainer
         # No markup: a task's name and a path are the user's, brackets included.
-        self.bar = Progress(
-            TextColumn("{task.description}", style="bold", markup=False), BarColumn(bar_width=24),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}", markup=False),
-            TextColumn("{task.fields[rate]}", markup=False), TimeElapsedColumn(), TextColumn("ETA", markup=False),
-            TimeRemainingColumn(), TextColumn("{task.fields[values]}", markup=False), refresh_per_second=4,
-            speed_estimate_period=120,
-        )  # fmt: skip
-        step = trainer.progress.step
-        self.task = self.bar.add_task(f"{plan.algo} {plan.env}", total=plan.train.steps, completed=step, rate="", values="")
-        self.began, self.first, self.shown = time.perf_counter(), step, 0.0
-        self.bar.start()
-        if trainer.folder:
-            self.bar.console.print(Text(f"run folder: {trainer.folder}"), soft_wrap=True)
-        trainer.on_row = self.show
-        trainer.on_decision = self.tick
+        text = Text(self.line(self.console.width), no_wrap=True, overflow="crop")
+        text.highlight_regex("━+", "green")
+        text.highlight_words(["compiling", "evaluating", "diagnosing", "saving", "finishing"], "cyan")
+        return text
 
-    def tick(self) -> None:
-        """Move the bar a few times a second."""
-        now = time.perf_counter()
-        if now - self.shown < 0.25:
-            return
-        self.shown = now
-        step = self.trainer.progress.step
-        rate = (step - self.first) / max(now - self.began, 1e-9)
-        self.bar.update(self.task, completed=step, rate=f"{rate:,.0f} steps/s")
+    def say(self, text: str) -> None:
+        """Print a line above the live one."""
+        from rich.text import Text
 
-    def show(self, row: dict[str, Any]) -> None:
-        """Take over a row's values."""
-        self.rows.take(row)
-        self.bar.update(self.task, values=self.rows.text())
+        self.console.print(Text(text), soft_wrap=True)
 
-    def close(self) -> None:
-        """Leave the last state of the bar on the screen."""
-        self.bar.update(self.task, completed=self.trainer.progress.step)
-        self.bar.stop()
+    def closed(self) -> None:
+        """Leave the last line on the screen."""
+        if self.live is not None:
+            self.live.stop()
+
+
+class NotebookDisplay(View):
+    """A line that is replaced in the output of a notebook's cell."""
+
+    WIDTH = 110
+
+    def __init__(self, trainer: Trainer, plan: Plan) -> None:
+        self.ipython: Any = importlib.import_module("IPython.display")
+        self.lines: list[str] = []
+        self.handle: Any = None
+        self.shown = 0.0
+        super().__init__(trainer, plan)
+        self.handle = self.ipython.display(self._content(), raw=True, display_id=True)
+
+    def _content(self) -> dict[str, str]:
+        return {"text/plain": "\n".join([*self.lines, self.line(self.WIDTH)])}
+
+    def say(self, text: str) -> None:
+        """Add a line above the one that is replaced."""
+        self.lines.append(text)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Replace what is shown."""
+        if self.handle is not None:
+            self.shown = time.perf_counter()
+            self.handle.update(self._content(), raw=True)
+
+    def over(self) -> None:
+        """After the events of a decision: twice a second."""
+        super().over()
+        if time.perf_counter() - self.shown > 0.5:
+            self.refresh()
+
+    def closed(self) -> None:
+        """Leave the last state."""
+        self.refresh()
 
 
 def make_display(trainer: Trainer, plan: Plan) -> Display:
-    """A bar on a terminal, lines elsewhere."""
+    """A live line on a terminal, lines elsewhere: what commands show."""
     return BarDisplay(trainer, plan) if sys.stdout.isatty() else LineDisplay(trainer, plan)
+
+
+def automatic(trainer: Trainer, plan: Plan) -> Display | None:
+    """What Python shows by default: a live line in a notebook and on a terminal, nothing elsewhere."""
+    if _in_notebook():
+        return NotebookDisplay(trainer, plan)
+    return BarDisplay(trainer, plan) if sys.stdout.isatty() else None
+
+
+def _in_notebook() -> bool:
+    """Whether the code runs in the kernel of a notebook, whoever shows it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -207,7 +208,7 @@ class Trainer:
             return False
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            kept = f" A checkpoint is written; go on with: beeline resume {self.folder}" if self.folder else ""
+            kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
             raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
         self.save()
         return self.progress.step >= until

@@ -21,7 +21,7 @@ from beeline.config import Rule
 from beeline.options import TrainConfig
 
 STUB = Path(__file__).with_name("__init__.pyi")
-FIRST = ("preset", "eval_env", "env_kwargs", "callbacks", "init_from")  # keywords of every class that are no options
+FIRST = ("preset", "eval_env", "env_kwargs", "callbacks", "init_from", "verbose")  # keywords of every class that are no options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,6 @@ from typing import Any, Literal
 
 from beeline.agents.blends import Blend
 from beeline.api import Model as Model
-from beeline.api import Run as Run
 from beeline.api import evaluate_run as evaluate_run
 from beeline.api import load as load
 from beeline.api import model as model
@@ -104,6 +103,8 @@ from beeline.loop import EvaluationEvent as EvaluationEvent
 from beeline.loop import StepEvent as StepEvent
 from beeline.networks import Net
 from beeline.operators import ExploitLoss
+from beeline.run.opened import Run as Run
+from beeline.run.opened import open as open
 from beeline.run.policy import Policy as Policy
 
 __version__: str
@@ -132,6 +133,7 @@ def _class_stub(entry: Entry) -> str:
         "        env_kwargs: Mapping[str, Any] | None = None,",
         "        callbacks: Sequence[Callback] = (),",
         "        init_from: str | Path | None = None,",
+        "        verbose: int = 1,",
     ]
     for each in keywords(entry):
         default = repr(each.default).replace("'", '"')

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beeline import agents
+from beeline import agents, foreign
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
@@ -227,13 +227,22 @@ def comparison_improvement() -> str:
 
 
 def mistakes() -> str:
-    """What people do wrong with their environments and what they are told; a test makes every one of the mistakes."""
+    """What people do wrong and what they are told; a test makes every one of the mistakes."""
     spec = importlib.util.spec_from_file_location("mistakes", DOCS.parent / "tests" / "envs" / "mistakes.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where its dataclass looks for its own module
     spec.loader.exec_module(module)
     return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in module.MISTAKES])
+
+
+def foreign_names() -> str:
+    """Names of other codes and ours, from the table that answers them."""
+    rows = []
+    for row in foreign.TABLE:
+        ours = ", ".join(f"`{option}`" for option in row.ours) or "–"
+        rows.append([f"`{row.names[0]}`", ours, row.note, ", ".join(f"`{name}`" for name in row.names[1:])])
+    return table(["there", "here", "what differs", "also known as"], rows)
 
 
 def starting_temperature() -> str:
@@ -268,6 +277,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
     "mistakes": mistakes,
+    "foreign names": foreign_names,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 

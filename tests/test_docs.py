@@ -128,7 +128,8 @@ def shown_commands(page: Path) -> list[list[str]]:
     """Every `beeline …` on a page, as words: lines of shell blocks and code in running text."""
     shell = "\n".join(body for language in ("sh", "bash", "console") for body in blocks(page, language))
     lines = [line.removeprefix("$ ") for line in shell.splitlines()]
-    lines += re.findall(r"`([^`\n]+)`", prose(page))
+    meant = re.sub(r"<!-- generated: mistakes -->.*?<!-- end -->", "", prose(page), flags=re.DOTALL)  # those are wrong on purpose
+    lines += re.findall(r"`([^`\n]+)`", meant)
     return [shlex.split(line, comments=True) for line in lines if re.match(r"beeline [a-z-]", line)]
 
 

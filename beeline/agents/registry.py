@@ -26,7 +26,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")  # folders, commands and class
 # Words that commands and `Model` take for themselves, beside the options of the run.
 TAKEN = (
     "accept_config", "algo", "algos", "callbacks", "display", "env", "env_kwargs", "eval_env", "file", "init_from", "name", "out",
-    "preset", "quiet", "ray", "report", "retry_failed", "seeds", "tasks", "workers",
+    "preset", "quiet", "ray", "report", "retry_failed", "seeds", "tasks", "verbose", "workers",
 )  # fmt: skip
 Preset = Callable[[str], dict[str, Any]]  # the options of a preset for a task's id
 
@@ -229,12 +229,17 @@ def get(name: str) -> Entry:
     return ALGORITHMS[key]
 
 
+def owners(option: str) -> list[str]:
+    """The algorithms that have an option of that name."""
+    return [name for name, entry in ALGORITHMS.items() if option in entry.config.names()]
+
+
 def make_config(algo: str, env_id: str, preset: str | None, options: Mapping[str, Any]) -> Any:
     """The config of an algorithm: its preset for the task, then the user's own options."""
     entry = get(algo)
     known = set(entry.config.names())
     chosen = {name: value for name, value in entry.preset(preset, env_id).items() if name in known}
-    return entry.config.make({**chosen, **options})
+    return entry.config.make({**chosen, **options}, owners=owners)
 
 
-__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "examine", "get", "make_config"]
+__all__ = ["ALGORITHMS", "GROUPS", "OWN", "Entry", "bee", "examine", "get", "make_config", "owners"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 import time
@@ -40,7 +41,7 @@ def run(
         trust.require(item.module, item.task)
     threads = max(item.threads for item in runs)
     places = slots(threads, workers)
-    again = f"beeline bench --out {out}{f' --ray {ray}' if ray else ''}"
+    again = shlex.join(["beeline", "bench", "--out", str(out), *(["--ray", ray] if ray else [])])
     with contextlib.ExitStack() as stack:
         if ray is not None:
             from beeline.bench import ray as bench_ray
@@ -202,7 +203,7 @@ def _conclude(out: Path, views: Sequence[View], again: str) -> int:
         print(f"try them again with: {again} --retry-failed")
     for path in write_results(out, [view.run for view in views]):
         print(f"results: {path}")
-    print(f"make the report with: beeline report {out} -o {out / 'report.html'}", flush=True)
+    print(f"make the report with: {shlex.join(['beeline', 'report', str(out), '-o', str(out / 'report.html')])}", flush=True)
     return 1 if failed else 0
 
 

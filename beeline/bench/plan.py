@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from beeline import agents, files
+from beeline import agents, files, foreign
 from beeline.config import Config
 from beeline.envs import ids
 from beeline.errors import BeelineError, ConfigError, RunFolderError
@@ -259,7 +259,8 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
     everything = sorted(set().union(*known.values()))
     for name in shared:
         if name not in everything:
-            raise unknown(f"option of {', '.join(dict.fromkeys(v.algo for v in chosen))}", name, everything)
+            answer = foreign.unknown(name, everything, owners=agents.owners)
+            raise ConfigError(f"unknown option of {', '.join(dict.fromkeys(v.algo for v in chosen))} {name!r}. {answer}".rstrip())
     columns = []
     for variant in chosen:
         # An option of the matrix goes to every variant that has it: --lam says nothing to SAC.

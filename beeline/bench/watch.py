@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beeline import files
+from beeline import files, screen
 from beeline.bench.plan import BenchRun
 from beeline.bench.worker import failure_path
 from beeline.run import reading
 from beeline.run.metrics import Metrics
+from beeline.screen import Column
 
 STATES = ("running", "failed", "stopped", "finished", "pruned", "waiting")  # as they are sorted where not all rows fit
 STYLES = {"running": "cyan", "failed": "red", "stopped": "yellow", "finished": "green", "pruned": "dim", "waiting": "dim"}
@@ -134,8 +135,14 @@ def _cells(view: View) -> list[str]:
     return [
         view.run.task, view.run.variant, str(view.run.seed), view.state, f"{view.step:,}",
         "–" if view.rate is None or view.state != "running" else f"{view.rate:,.0f}",
-        "–" if view.score is None else f"{view.score:,.1f}",
+        "–" if view.score is None else f"{view.score:,.1f}", view.remark,
     ]  # fmt: skip
+
+
+COLUMNS = (
+    Column("task"), Column("variant"), Column("seed", right=True), Column("state"), Column("step", right=True, goes=2),
+    Column("steps/s", right=True, goes=1), Column("return", right=True), Column("reason", goes=3, prose=True),
+)  # fmt: skip
 
 
 class Lines:
@@ -173,17 +180,15 @@ class Live:
 
     def show(self, views: Sequence[View], seconds_left: float | None) -> None:
         """Redraw."""
-        self.live.update(table(views, seconds_left, self.live.console.height - 4), refresh=True)
+        self.live.update(table(views, seconds_left, self.live.console.height - 4, self.live.console.width), refresh=True)
 
     def close(self) -> None:
         """Leave the last table on the screen."""
         self.live.stop()
 
 
-def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any:
+def table(views: Sequence[View], seconds_left: float | None, height: int, width: int | None = None) -> Any:
     """The runs as a table of at most `height` rows, with the whole below it."""
-    from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     shown = sorted(views, key=lambda view: (view.run.task, view.run.variant, view.run.seed))
@@ -192,16 +197,17 @@ def table(views: Sequence[View], seconds_left: float | None, height: int) -> Any
     there = {view.run.folder for view in shown}
     hidden = [view for view in views if view.run.folder not in there]
     caption = whole(views, seconds_left) + (f" (not shown: {counts(hidden)})" if hidden else "")
-    found = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("task", "variant", "seed", "state", "step", "steps/s", "return"):
-        right = name in ("seed", "step", "steps/s", "return")
-        found.add_column(name, justify="right" if right else "left", no_wrap=True)
-    found.add_column("reason", no_wrap=True, overflow="ellipsis")
-    for view in shown:
-        cells = [Text(cell) for cell in _cells(view)]  # never markup: names and reasons are of the user's world
-        cells[3].stylize(STYLES[view.state])
-        found.add_row(*cells, Text(view.remark))
-    return Group(found, Text(caption))
+    rows = [_cells(view) for view in shown]
+    columns = COLUMNS if any(view.remark for view in shown) else COLUMNS[:-1]
+    heading, *lines = screen.lines(columns, rows, width)
+    sizes = screen.fit(columns, rows, width)
+    before = sum(size + screen.GAP for place, size in sizes.items() if columns[place].name in ("task", "variant", "seed"))
+    text = Text(heading, style="bold", no_wrap=True)  # never markup: names and reasons are of the user's world
+    for view, line in zip(shown, lines):
+        found = Text(line, style="not bold")
+        found.stylize(STYLES[view.state], before, before + len(view.state))
+        text.append("\n").append(found)
+    return text.append(f"\n{caption}", "not bold")
 
 
 def make_display() -> Display:

@@ -36,10 +36,10 @@ def run_one(folder: Path, run: BenchRun) -> int:
     forget_failure(folder)
     try:
         if (folder / "config.json").exists():
-            api.resume(folder, steps=run.steps, report=lambda message: print(f"note: {message}", flush=True))
+            api.resume(folder, steps=run.steps, verbose=0, report=lambda message: print(f"note: {message}", flush=True))
         else:
             task = trust.Recorded(run.task)
-            api.train(run.algo, task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, **run.options)
+            api.train(run.algo, task, preset=run.preset, out=folder, steps=run.steps, seed=run.seed, verbose=0, **run.options)
     except KeyboardInterrupt as error:
         return 128 + int(getattr(error, "signal_number", signal.SIGINT))
     except Exception as error:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import io
 import re
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
-from beeline.errors import BeelineError, ConfigError, notes
+from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
     from beeline.agents import Entry
@@ -51,21 +52,31 @@ def _add_options(
             group.add_argument(*flags, dest=field.name, default=None, help=text, metavar="X")
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _refuse(given: str, known: Sequence[str], see: str, algo: str = "") -> typing.NoReturn:
+    """Answer an option that does not exist: what it is called here, whose it is, or the nearest names."""
+    from beeline import agents, foreign
+
+    answer = foreign.unknown(given.split("=")[0], known, algo, owners=agents.owners, write=_flag, otherwise=f"See: {see} --help")
+    raise ConfigError(f"unknown option {given}{f' for {algo}' if algo else ''}. {answer}")
+
+
 class _Parser(argparse.ArgumentParser):
-    """Errors as sentences, with the nearest option for one that does not exist, and the reason for one that cannot apply."""
+    """Errors as sentences: what an option that does not exist is called here, and the reason for one that cannot apply."""
 
     config: type[Config] | None = None  # of the algorithm that is named
+    algo = ""
 
     def error(self, message: str) -> typing.NoReturn:
         if message.startswith("unrecognized arguments:"):
-            import difflib
-
             given = message.split(":", 1)[1].split()[0]
             if self.config is not None:
                 self.config.refuse(given.removeprefix("--").split("=")[0].replace("-", "_"))
-            known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            near = difflib.get_close_matches(given.split("=")[0], known, n=3, cutoff=0.5)
-            raise ConfigError(f"unknown option {given}.{' Did you mean ' + ' or '.join(near) + '?' if near else ''}")
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            _refuse(given, [flag[2:].replace("-", "_") for flag in flags], f"{self.prog} {self.algo}".rstrip(), self.algo)
         self.print_usage(sys.stderr)
         raise ConfigError(message)
 
@@ -100,14 +111,20 @@ def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
     finder.add_argument("env", nargs="?")
     for flag in ("--preset", "--out", "--init-from", "--config"):
         finder.add_argument(flag)
-    configs: list[type] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
+    configs: list[type[Config]] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
     for config in configs:
         _add_options(finder, config, "")
     try:
-        name = finder.parse_known_intermixed_args(list(arguments))[0].algo
+        found, others = finder.parse_known_intermixed_args(list(arguments))
     except (argparse.ArgumentError, TypeError):
         return None  # the command's own parser will say what is wrong
-    return agents.get(name) if name else None
+    try:
+        return agents.get(found.algo) if found.algo else None
+    except UnknownNameError:
+        strange = [word for word in others if word.startswith("--")]
+        if strange:  # its value was taken for the algorithm
+            _refuse(strange[0], [each for config in configs for each in config.names()], "beeline train")
+        raise
 
 
 def _from_file(path: Path, algo: str) -> dict[str, Any]:
@@ -151,6 +168,7 @@ def train(arguments: Sequence[str]) -> int:
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         _add_options(parser, TrainConfig, "options of the run")
         if algorithm:
+            parser.algo = algorithm.name  # type: ignore[attr-defined]
             defaults = {name: {**_defaults(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
             _add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
         else:
@@ -172,7 +190,7 @@ def train(arguments: Sequence[str]) -> int:
         _note(finding.message)
     run = api.train(
         own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
-        display=None if own["quiet"] else make_display, **options,
+        verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
     return 0
@@ -194,8 +212,8 @@ def resume(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
 
     run = api.resume(
-        given.run, steps=given.steps, env=given.env, report=_note, display=None if given.quiet else make_display,
-        accept_config=given.accept_config,
+        given.run, steps=given.steps, env=given.env, report=_note, verbose=0,
+        display=None if given.quiet else make_display, accept_config=given.accept_config,
     )  # fmt: skip
     _say_result(run)
     return 0
@@ -240,49 +258,78 @@ def environments(arguments: Sequence[str]) -> int:
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("suite", nargs="?", help="one suite's tasks")
         parser.add_argument("--paper", action="store_true", help="the paper's tasks and the preset each uses")
+        parser.add_argument("--json", action="store_true", help="the same as JSON, one object a row")
 
     given = _parse("envs", arguments, fill)
-    from rich.console import Console
-
+    from beeline import screen
     from beeline.agents.presets import paper_preset
     from beeline.envs import catalog
 
-    Console().print(catalog.render_table(catalog.rows(given.suite, paper=given.paper, preset=paper_preset)))
+    rows = [row.columns for row in catalog.rows(given.suite, paper=given.paper, preset=paper_preset)]
+    if given.json:
+        screen.show_json(rows)
+        return 0
+    goes = {"note": 1, "what": 2, "success": 3, "example": 4, "installed": 5, "observations": 6, "actions": 7, "preset": 8}
+    numbers = ("tasks", "observations", "actions")
+    found = [screen.Column(name, name in numbers, goes.get(name, 0), name in ("note", "what")) for name in rows[0]]
+    screen.show(*screen.of(rows, found))
     return 0
 
 
 def algorithms(arguments: Sequence[str]) -> int:
-    """List the algorithms, or one algorithm's options."""
+    """List the algorithms in their groups, or one algorithm's options."""
 
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("algo", nargs="?", help="show this algorithm's options and presets")
+        parser.add_argument("--json", action="store_true", help="the same as JSON, one object a row")
 
     given = _parse("algos", arguments, fill)
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from beeline import agents, screen
 
-    from beeline import agents
-
-    console = Console()
-    if not given.algo:
-        table = Table("algorithm", "group", "what it is", box=None, header_style="bold", pad_edge=False)
-        table.columns[0].no_wrap = True
-        for entry in agents.ALGORITHMS.values():
-            table.add_row(entry.name, agents.GROUPS.get(entry.group, entry.group), escape(entry.summary))
-        console.print(table)
-        for name, why in agents.ALGORITHMS.failures.items():
-            console.print(f"\n[red]not usable[/] {name} ({escape(why)})", highlight=False)
-        console.print("\nOptions of one: beeline algos bac")
+    if given.algo:
+        return _options_of(given.algo, given.json)
+    groups = list(agents.GROUPS)
+    entries = sorted(agents.ALGORITHMS.values(), key=lambda e: groups.index(e.group if e.group in groups else "other"))
+    rows = []
+    for entry in entries:
+        named = {"algorithm": entry.name, "group": agents.GROUPS.get(entry.group, entry.group), "class": entry.class_name}
+        rows.append({**named, "what it is": entry.summary})
+    failures = agents.ALGORITHMS.failures
+    if given.json:
+        screen.show_json([*rows, *({"algorithm": name, "failed": why} for name, why in failures.items())])
         return 0
-    algorithm = agents.get(given.algo)
-    table = Table("option", *algorithm.presets, "allowed", "what it does", box=None, header_style="bold", pad_edge=False)
-    presets = [agents.make_config(algorithm.name, "gym/any", preset, {}) for preset in algorithm.presets]
+    found = [screen.Column("algorithm"), screen.Column("group", goes=2), screen.Column("class", goes=1)]
+    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=3, prose=True)]))
+    for name, why in failures.items():
+        screen.say(f"\nnot usable: {screen.cell(f'{name} ({why})')}")
+    if screen.width() is not None:
+        print("\nOptions of one: beeline algos bac")
+    return 0
+
+
+def _options_of(algo: str, as_json: bool) -> int:
+    """The options of an algorithm, under each of its presets."""
+    from beeline import agents, screen
+
+    algorithm = agents.get(algo)
+    presets = {preset: agents.make_config(algorithm.name, "gym/any", preset, {}) for preset in algorithm.presets}
+    rows = []
     for name, rule in algorithm.config.rules().items():
-        values = [str(getattr(preset, name)).strip("()") for preset in presets]
-        table.add_row(name.replace("_", "-"), *values, rule.allowed, rule.doc)
-    console.print(f"{algorithm.name}: {algorithm.summary}\n")
-    console.print(table)
+        values = {preset: getattr(config, name) for preset, config in presets.items()}
+        if not as_json:
+            values = {preset: _text(value) for preset, value in values.items()}
+        rows.append({"option": _flag(name)[2:], **values, "allowed": rule.allowed, "what it does": rule.doc})
+    if as_json:
+        screen.show_json(rows)
+        return 0
+    screen.say(f"{algorithm.name}: {algorithm.summary}\n")
+    named = [screen.Column(name) for name in ("option", *presets)]
+    columns, cells = screen.of(rows, [*named, screen.Column("allowed", goes=1, prose=True), screen.Column("what it does")])
+    room = screen.width()
+    if room is None or len(max(screen.lines(columns, cells, None), key=len)) <= room:
+        screen.show(columns, cells)
+    else:
+        screen.show(columns[:-1], [row[:-1] for row in cells], below=[row[-1] for row in cells])
     return 0
 
 
@@ -385,8 +432,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if words[0] not in COMMANDS:
-            from beeline.errors import UnknownNameError
-
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
         return COMMANDS[words[0]][0](_joined(words[1:]))
     except BeelineError as error:
@@ -398,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, Stopped):
             print("left at once, without a checkpoint of the last steps", file=sys.stderr)
             return 130
-        print(f"{error}; a checkpoint is written. Go on with: beeline resume {error.folder}", file=sys.stderr)
+        print(f"{error}; a checkpoint is written. Go on with: beeline resume {shlex.quote(str(error.folder))}", file=sys.stderr)
         return 128 + error.signal_number
     except BrokenPipeError:
         return 141

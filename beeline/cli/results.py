@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beeline.errors import ConfigError
+from beeline.screen import Column
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from beeline.run.reading import Damage
 
 # The studies of the paper, and the options that each has besides --out.
@@ -22,6 +21,14 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "random-walk": (),
     "underestimation": ("seeds", "task", "steps", "algos", "workers", "draw"),
 }
+
+# As `beeline runs` shows them; the path says more than the run's name, which is not shown.
+RUN_COLUMNS = (
+    Column("algo", goes=9), Column("task", goes=8), Column("seed", right=True, goes=6), Column("preset", goes=2), Column("state"),
+    Column("step", right=True, goes=7), Column("steps", right=True, goes=1), Column("return", right=True),
+    Column("success", right=True, goes=3), Column("best", right=True, goes=4), Column("reason", goes=5, prose=True),
+    Column("path"),
+)  # fmt: skip
 
 
 def fill_bench(parser: argparse.ArgumentParser) -> None:
@@ -58,43 +65,33 @@ def fill_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--where", action="append", default=[], metavar="COND", help="such as algo=bac or 'return>500'")
     parser.add_argument("--sort", default="", metavar="FIELDS", help="such as task,-return")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write every evaluation of these runs as .csv or .parquet")
-
-
-def _cell(value: object) -> Text:
-    """A cell as plain text: what stands in a run's files is never read as markup."""
-    from rich.text import Text
-
-    from beeline.run.reading import legible
-
-    return Text("–" if value is None else f"{value:,.1f}" if isinstance(value, float) else legible(value))
+    parser.add_argument("--json", action="store_true", help="the same as JSON, one object a run")
 
 
 def _note(damage: Damage) -> None:
     print(f"note: {damage}", file=sys.stderr, flush=True)
 
 
+def _from_here(path: str) -> str:
+    """A path as it is given to a command in this folder."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+
+
 def runs(given: argparse.Namespace) -> int:
     """List runs with their state and last score."""
-    from rich.console import Console
-    from rich.table import Table
-
     from beeline import report as reports
+    from beeline import screen
 
     rows = reports.runs_table(given.folder, given.where, given.sort, note=_note)
-    if not rows:
+    if given.json:
+        screen.show_json(rows)
+    elif not rows:
         print(f"no run at or below {', '.join(map(str, given.folder))} meets these conditions.")
-        return 0
-    hidden = {"run"} | {name for name in rows[0] if all(row[name] in (None, "") for row in rows)}  # the path says more
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in rows[0]:
-        if name not in hidden:
-            table.add_column(name, no_wrap=name in ("state", "return", "best", "algo"), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[name]) for name in row if name not in hidden))
-    Console().print(table)
-    if given.save:
+    else:
+        screen.show(*screen.of([{**row, "path": _from_here(row["path"])} for row in rows], RUN_COLUMNS))
+    if given.save and rows:
         found = reports.results([Path(row["path"]) for row in rows], note=lambda damage: None)  # it was said above
-        print(reports.write_table(found, given.save))
+        print(reports.write_table(found, given.save), file=sys.stderr if given.json else sys.stdout)
     return 0
 
 
@@ -179,9 +176,7 @@ def fill_diagnose(parser: argparse.ArgumentParser) -> None:
 
 def diagnose(given: argparse.Namespace) -> int:
     """Measure runs and print a small table of each, or draw Q over the seeds of several."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from beeline import screen
     from beeline.run import diagnose as diagnostics
     from beeline.run.diagnose import table as lines
 
@@ -190,11 +185,8 @@ def diagnose(given: argparse.Namespace) -> int:
         return 0
     for path in given.run:
         result = diagnostics.diagnose_run(path, env=given.env, pairs=given.pairs, fit_steps=given.fit)
-        title = _cell(f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}")
-        table = Table("quantity", "value", box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
-        for line in lines(result):
-            table.add_row(*map(_cell, line))
-        Console().print(table)
+        print(screen.cell(f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"))
+        screen.show([Column("quantity"), Column("value")], [[screen.cell(each) for each in line] for line in lines(result)])
         print(f"numbers and figures: {path / 'diagnostics'}")
     return 0
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from beeline.envs import ids
 from beeline.envs.paper import PAPER_TASKS, PaperTask
 from beeline.envs.registry import installed, suite_of
 from beeline.envs.tables import SUITES, Suite
 from beeline.errors import install_line
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,22 +43,8 @@ def rows(suite: str | None = None, *, paper: bool = False, preset: Callable[[str
     ]
 
 
-def render_table(lines: list[Row]) -> Table:
-    """Lay the rows out for a terminal."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in lines[0].columns if lines else ():
-        number = heading in ("observations", "actions", "tasks")
-        alone = heading in ("task", "suite")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=alone, overflow="fold")
-    for line in lines:
-        table.add_row(*line.columns.values())
-    return table
-
-
 def _state(suite: Suite) -> str:
-    return "yes" if installed(suite) else install_line(suite.extra or "").replace("[", "\\[")
+    return "yes" if installed(suite) else install_line(suite.extra or "")
 
 
 def _span(numbers: set[int]) -> str:

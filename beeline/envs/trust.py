@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from beeline import files
@@ -68,8 +69,8 @@ def require(module: str, env_id: str) -> None:
     before = f"; the one that you did is {others[0] or 'nowhere'}, this one {place or 'nowhere'}" if others else ""
     raise UnnamedModuleError(
         f"environment {str(env_id)!r} would import the Python module {module!r} and so run it, but its id comes out of a file "
-        f"and you have not named this module before{before}. If you trust it, name it once: with --env {env_id} (env=… in "
-        f"Python), or with beeline check-env {env_id}."
+        f"and you have not named this module before{before}. If you trust it, name it once: with --env {quote(str(env_id))} "
+        f"(env=… in Python), or with beeline check-env {quote(str(env_id))}."
     )
 
 

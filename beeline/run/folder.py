@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from beeline import files, runtime
@@ -70,7 +71,8 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"cannot read {path}: {error.strerror}. Choose another folder with --out.") from error
         if taken:
-            advice = f"Go on with it (beeline resume {path}) or choose" if (path / "config.json").exists() else "Choose"
+            resume = f"Go on with it (beeline resume {quote(str(path))}) or choose"
+            advice = resume if (path / "config.json").exists() else "Choose"
             raise RunFolderError(f"{path} exists already. {advice} another folder with --out.")
 
     def _write_config(self, plan: Plan) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beeline import agents, runtime
+from beeline import agents, foreign, runtime
 from beeline.errors import CheckpointError, ConfigError
 from beeline.options import TrainConfig, loading, renewals
 
@@ -41,7 +41,8 @@ class Plan:
         for name in ("prior", "load_prior"):  # paths that mean the same from every folder
             if isinstance(loop.get(name), str | Path) and str(loop[name]).lower() != "none":
                 loop[name] = str(Path(loop[name]).absolute())
-        agent, train = algorithm.config.make(own, also=TrainConfig.names()), TrainConfig.make(loop)
+        agent = algorithm.config.make(own, also=[*TrainConfig.names(), *foreign.WORDS], owners=agents.owners)
+        train = TrainConfig.make(loop)
         plan = cls(algorithm.name, env_id, preset, agent.scheduled(train.steps), train, init_from)
         plan.check_ring()
         plan.check_prior()

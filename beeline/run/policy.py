@@ -43,6 +43,13 @@ class Policy:
     seed: int = 0
     calls: int = 0
 
+    def __repr__(self) -> str:
+        spaces, step, score = self.agent.task.spaces, self.meta.get("step"), self.meta.get("eval_return")
+        known = [] if step is None else [f"step {step:,}"]
+        known += [] if score is None else [f"return {score:,.1f}"]
+        known += [f"{spaces.obs_dim} observations", f"{spaces.action_dim} actions"]
+        return f"Policy({self.meta.get('algo', 'a method')} on {self.meta.get('env', 'a task')}, {', '.join(known)})"
+
     def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[np.ndarray, Any]:
         """The action for one observation `[obs_dim]`, a batch `[n, obs_dim]`, or a goal env's dict of either."""
         flat, spaces = flatten(obs), self.agent.task.spaces

@@ -19,11 +19,11 @@ from beeline import files
 from beeline.errors import BeelineError, UnreadableError
 from beeline.run import metrics as tables
 from beeline.run.metrics import MOST_STEPS, Metrics
+from beeline.screen import legible
 
 RECORD = frozenset({"status.json", "metrics.csv"})
 STATES = ("running", "finished", "stopped", "failed")
 DEEPEST = 16  # levels of a config; the encoders of reports give up at some depth, this is far above any option
-_ILLEGIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 Say = Callable[[str], None]
 
@@ -44,11 +44,6 @@ Note = Callable[[Damage], None]
 def warn(damage: Damage) -> None:
     """The default way to hear of damage: Python's warnings, so that it is seen once and can be filtered."""
     warnings.warn(str(damage), stacklevel=3)
-
-
-def legible(text: object) -> str:
-    """Text that every terminal, table and page takes: without control codes, halves of characters and changes of direction."""
-    return _ILLEGIBLE.sub("\ufffd", str(text))
 
 
 @contextmanager

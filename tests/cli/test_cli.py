@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_runs import flags, same_run, small
+from whole_runs import HERE, flags, same_run, small
 
 from beeline import __version__, agents
 from beeline.cli.commands import COMMANDS, main
@@ -120,7 +121,9 @@ def test_success_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 
 
 MISTAKES = [
-    (["train", "bac", "gym/Pendulum-v1", "--gama", "0.9"], r"unknown option --gama\. Did you mean --gamma"),
+    (["train", "bac", "gym/Pendulum-v1", "--gama", "0.9"], r"unknown option --gama for bac\. Did you mean --gamma"),
+    (["train", "bac", "gym/Pendulum-v1", "--xyz", "1"], r"unknown option --xyz for bac\. See: beeline train bac --help"),
+    (["bench", "--total-timesteps", "5"], r"unknown option --total-timesteps\. Here it is --steps\."),
     (["train", "bac", "gym/Pendulum-v1", "--gamma", "1.5"], r"gamma = 1.5 is out of range; allowed: >= 0 and <= 1"),
     (["train", "bac", "gym/Pendulum-v1", "--steps", "many"], r"steps = 'many' is not a whole number; allowed: >= 1"),
     (["train", "bac", "gym/Pendulum-v1", "--network", "cnn"], r"network = 'cnn' is out of range; allowed: one of mlp, bac"),
@@ -149,14 +152,6 @@ def test_mistakes_are_told_in_a_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_algorithms_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    out, _ = run(capsys, "algos")
-    assert all(f"\n{name} " in out and entry.summary in out for name, entry in agents.ALGORITHMS.items())
-    out, _ = run(capsys, "algos", "bee_td3")
-    assert re.search(r"\nrandom-steps +1000 +25000 +>= 0 ", out) and re.search(r"\nlam +0\.5 +0\.5 ", out)
-
-
 def test_environments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "check-env", WALK)
     assert "ok      reset(seed=0) gives the same episode again" in out and "error" not in out
@@ -171,13 +166,31 @@ def test_default_folders_get_numbers(capsys: pytest.CaptureFixture[str], tmp_pat
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["sac-toys-Walk-v0-seed0", "sac-toys-Walk-v0-seed0-2"]
 
 
-def test_a_live_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    out, _ = run(capsys, "train", "bac", WALK, *flags(small("bac")), "--out", tmp_path / "run")
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out)
-    assert re.search(r"bac toys:Walk-v0 .*120/120 .*steps/s .*ETA .*return .*Q .*λ 0\.50 .*α", plain)
+def test_a_live_line_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    """A real terminal, through the command: what is watched is there, and no line is longer than the terminal."""
+    import fcntl
+    import os
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "beeline", "train", "bac", WALK, *flags(small("bac")), "--out", str(tmp_path / "run")]
+    env = os.environ | {"TERM": "xterm", "PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent)))}
+    done = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error
+        while part := os.read(ours, 65536):
+            said += part
+    os.close(ours)
+    assert done.wait() == 0, said.decode()
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()))
+    live = [line for line in lines if "/120  " in line]
+    assert re.fullmatch(r"([━╌]+  )?120/120  (.* steps/s  )?ETA 0:00  return .*  λ 0\.50  α .*", live[-1])
+    assert max(map(len, live)) <= 80
+    assert any("compiling" in line or "evaluating" in line for line in live)
 
 
 @pytest.mark.parametrize("text", ["see [/x] there", "[bold]loud[/bold]", "a[link=http://x]b"])
@@ -186,31 +199,16 @@ def test_brackets_of_the_users_world_are_printed_as_they_are(
 ) -> None:
     from beeline import envs
     from beeline.envs.check import Finding
-    from beeline.run import diagnose
+    from beeline.run import diagnose as diagnostics
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(envs, "check", lambda env: [Finding("error", text)])
     assert f"error   {text}\n" in run(capsys, "check-env", "gym/A-v1", code=1)[0]
     nothing: dict[str, Any] = {"fitted_delta": {}, "sign_changes": {}}
     result = {"algo": text, "env": text, "seed": 0, "step": 5, "latest": {f"diag/{text}": 1.0}, **nothing}
-    monkeypatch.setattr(diagnose, "diagnose_run", lambda path, **options: result)
+    monkeypatch.setattr(diagnostics, "diagnose_run", lambda path, **options: result)
     out = " ".join(run(capsys, "diagnose", tmp_path)[0].split())
     assert f"{text} on {text}, seed 0, step 5" in out and f"{text} 1.000" in out
-
-
-def test_the_bar_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from types import SimpleNamespace
-
-    from beeline.display import BarDisplay
-
-    monkeypatch.setenv("COLUMNS", "200")
-    trainer: Any = SimpleNamespace(progress=SimpleNamespace(step=0), folder=Path("runs/[/x]"))
-    plan: Any = SimpleNamespace(algo="bac", env="my[/x]:A-v1", train=SimpleNamespace(steps=10))
-    bar = BarDisplay(trainer, plan)
-    bar.show({"step": 5, "eval/return": 1.0})
-    bar.close()
-    out = capsys.readouterr().out
-    assert "bac my[/x]:A-v1" in out and "run folder: runs/[/x]\n" in out
 
 
 def test_a_name_that_the_terminal_cannot_write_is_no_error(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes that people make with their environments, and what they are told: run by a test, shown in docs/mistakes.md.
+"""Mistakes that people make with their environments and options, and what is said: run by a test, shown in docs/mistakes.md.
 
 `said` is what is said, word for word; "…" stands for a path, a line or another part that is not the same everywhere.
 """
@@ -119,6 +119,11 @@ def bench(*words: str) -> Callable[[], str]:
 def tune(*words: str) -> Callable[[], str]:
     """A search."""
     return command("tune", "bac", f"{MODULE}:Tank-v0", *words)
+
+
+def brought(option: str) -> Callable[[], str]:
+    """A `beeline train sac` with an option that it has not."""
+    return command("train", "sac", f"{MODULE}:Tank-v0", option, "1")
 
 
 def python(doing: Callable[[], object]) -> Callable[[], str]:
@@ -332,4 +337,34 @@ MISTAKES = [
     Mistake("`beeline train bac tank:Tank-v0 --config best.toml`, where there is no such file",
             "beeline: cannot read best.toml: No such file or directory.",
             command("train", "bac", f"{MODULE}:Tank-v0", "--config", "best.toml")),
+    # --- names that people bring from other codes
+    Mistake("`beeline train sac tank:Tank-v0 --lr 3e-4`",
+            "beeline: unknown option --lr for sac. Here it is --actor-lr, --critic-lr, --alpha-lr and --value-lr.",
+            brought("--lr")),
+    Mistake("`beeline train --learning-rate 3e-4 sac tank:Tank-v0`",
+            "beeline: unknown option --learning-rate. Here it is --actor-lr, --critic-lr, --alpha-lr and --value-lr.",
+            command("train", "--learning-rate", "3e-4", "sac", f"{MODULE}:Tank-v0")),
+    Mistake("`beeline train sac tank:Tank-v0 --total-timesteps 100_000`",
+            "beeline: unknown option --total-timesteps for sac. Here it is --steps.", brought("--total-timesteps")),
+    Mistake("`beeline train sac tank:Tank-v0 --net-arch 256,256`",
+            "beeline: unknown option --net-arch for sac. Here it is --hidden and --policy-hidden (the widths of the layers: "
+            "hidden=(256, 256), or 256,256 on the command line).", brought("--net-arch")),
+    Mistake("`beeline train sac tank:Tank-v0 --ent-coef auto`",
+            "beeline: unknown option --ent-coef for sac. Here it is --alpha and --tune-alpha (a fixed one: alpha=0.2 and "
+            "tune_alpha=false).", brought("--ent-coef")),
+    Mistake("`beeline train sac tank:Tank-v0 --smoothing-noise 0.2`, an option of another algorithm",
+            "beeline: unknown option --smoothing-noise for sac. It is an option of bee-td3 and td3, not of sac.",
+            brought("--smoothing-noise")),
+    Mistake("`beeline train sac tank:Tank-v0 --policy-noise 0.2`, another algorithm's option under another name",
+            "beeline: unknown option --policy-noise for sac. Here it is --smoothing-noise, an option of bee-td3 and td3, "
+            "not of sac.", brought("--policy-noise")),
+    Mistake("`beeline train sac tank:Tank-v0 --use-sde`",
+            "beeline: unknown option --use-sde for sac. State-dependent exploration is not here; acting_noise=pink is near.",
+            brought("--use-sde")),
+    Mistake("`beeline.SAC(\"tank:Tank-v0\", learning_rate=3e-4)`",
+            "unknown option 'learning_rate' for SAC. Here it is actor_lr, critic_lr, alpha_lr and value_lr.",
+            python(lambda: model(f"{MODULE}:Tank-v0", learning_rate=3e-4))),
+    Mistake("`beeline.SAC(\"tank:Tank-v0\", policy_delay=2)`",
+            "unknown option 'policy_delay' for SAC. Here it is policy_updates_per_step (policy_delay=2 is "
+            "policy_updates_per_step=0.5).", python(lambda: model(f"{MODULE}:Tank-v0", policy_delay=2))),
 ]  # fmt: skip
