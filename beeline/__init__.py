@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from beeline.api import BAC, BEETD3, SAC, TD3, Model, Run, evaluate_run, load, resume, train
+    from beeline.api import BAC, BEETD3, SAC, TD3, Model, Run, evaluate_run, export, load, resume, train
     from beeline.errors import BeelineError
     from beeline.loop import Callback, EvaluationEvent, StepEvent
     from beeline.run.policy import Policy
 
 _HOMES = {
-    "beeline.api": ("BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "evaluate_run", "load", "resume", "train"),
+    "beeline.api": ("BAC", "BEETD3", "SAC", "TD3", "Model", "Run", "evaluate_run", "export", "load", "resume", "train"),
     "beeline.errors": ("BeelineError",),
     "beeline.run.policy": ("Policy",),
     "beeline.loop": ("Callback", "EvaluationEvent", "StepEvent"),
@@ -41,5 +41,5 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BAC", "BEETD3", "SAC", "TD3", "BeelineError", "Callback", "EvaluationEvent", "Model", "Policy", "Run", "StepEvent",
-    "__version__", "evaluate_run", "load", "resume", "train",
+    "__version__", "evaluate_run", "export", "load", "resume", "train",
 ]  # fmt: skip
