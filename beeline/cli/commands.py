@@ -277,6 +277,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
     "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
     "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
+    "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),
     "paper": (_from("results", "paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
 }
 
