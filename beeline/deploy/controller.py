@@ -210,35 +210,46 @@ class Controller:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _retreat(self, stop: Stop) -> bool:
-        """Move slowly from the last command to the safe pose, without looking; True once the pose itself was commanded."""
-        command = self._command if self._command is not None else self._seen.joints if self._seen else None
-        try:
-            if command is not None and self._move_to_safety(command, stop):
-                return True
-        except KeyboardInterrupt:  # a second one: at once
-            pass
-        except Exception as error:
-            with contextlib.suppress(OSError, ValueError):
-                self.log(retreat=stop.kind, error=f"{type(error).__name__}: {error}")
+        """Move slowly from the last command to the safe pose, without looking; True once the pose itself was commanded.
+
+        The first Ctrl-C asks for nothing else than this; a second one cuts the power at once.
+        """
+        if self._command is None and self._seen is not None:
+            self._command = self._seen.joints
+        pressed = stop.kind == "interrupted"
+        while self._command is not None:
+            try:
+                if self._move_to_safety(stop):
+                    return True
+                break
+            except KeyboardInterrupt:
+                if pressed:
+                    break
+                pressed = True
+            except Exception as error:
+                with contextlib.suppress(OSError, ValueError):
+                    self.log(retreat=stop.kind, error=f"{type(error).__name__}: {error}")
+                break
         with contextlib.suppress(RobotError):
             self.robot.stop()
         with contextlib.suppress(OSError, ValueError):
             self.log(emergency_stop=True)
         return False
 
-    def _move_to_safety(self, command: np.ndarray, stop: Stop) -> bool:
+    def _move_to_safety(self, stop: Stop) -> bool:
+        assert self._command is not None
         goal, reach = self._inside(self.limits.safe_pose), self.limits.safe_speed * self.period
         began, failures, step = self.clock.now(), 0, 0
         while failures < self.limits.patience:
-            following, error = command + np.clip(goal - command, -reach, reach), ""
+            following, error = self._command + np.clip(goal - self._command, -reach, reach), ""
             try:
                 self.robot.write(following)
-                command, failures = following, 0
+                self._command, failures = following, 0
             except RobotError as failure:
                 error, failures = str(failure), failures + 1
             with contextlib.suppress(OSError, ValueError):
                 self.log(retreat=stop.kind, reason=str(stop), command=following, error=error)
-            if not error and (command == goal).all():
+            if not error and (following == goal).all():
                 return True
             step += 1
             self.clock.wait_until(began + step * self.period)

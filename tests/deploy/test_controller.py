@@ -321,3 +321,46 @@ def test_a_log_is_never_written_over(tmp_path: Path) -> None:
         TickLog(tmp_path / "log.jsonl")
     with pytest.raises(RunFolderError, match="cannot be written"):
         TickLog(tmp_path / "nowhere" / "log.jsonl")
+
+
+# --- the way to the safe pose -----------------------------------------------------------------------------------------
+
+
+def test_a_bus_that_fails_now_and_then_is_no_lost_bus(tmp_path: Path) -> None:
+    def fails(attempt: int) -> None:
+        if attempt > BAD and attempt % 3:  # two of three
+            raise RobotError("corrupt packet")
+
+    made = FakeRobot(ManualClock(), fails=fails)
+    outcome, log = drive(tmp_path, made, patience=3)
+    in_the_safe_pose(outcome, log, made, "bus", "corrupt packet")
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_on_the_way_to_the_safe_pose(tmp_path: Path, presses: int) -> None:
+    made, press = FakeRobot(ManualClock()), interrupt(presses)
+    made.fails = lambda attempt: press() if attempt > 23 else None
+    outcome, log = drive(tmp_path, made, ticks=20)
+    assert outcome.kind == "time" and outcome.safe == (presses == 1) and made.stops == presses - 1
+    if presses == 1:
+        np.testing.assert_array_equal(made.written[-1], SAFE)
+        assert np.abs(np.diff(made.written[19:], axis=0)).max() <= 0.1 + 1e-12
+    else:
+        assert log[-2] == {"emergency_stop": True}
+
+
+def test_the_clock_sleeps_until_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from beeline.deploy import interfaces
+
+    clock, slept = ManualClock(7.0), []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.time += 0.75 * seconds if len(slept) == 1 else seconds  # wakes too early
+
+    monkeypatch.setattr(interfaces.time, "monotonic", clock.now)
+    monkeypatch.setattr(interfaces.time, "sleep", sleep)
+    own = interfaces.Monotonic()
+    own.wait_until(7.5)
+    own.wait_until(7.2)
+    assert own.now() == 7.5 and slept == [0.5, 0.125]

@@ -219,3 +219,12 @@ def test_a_closing_terminal_does_what_ctrl_c_does(exported: Path, tmp_path: Path
     assert main(["deploy", str(exported), "--log", str(tmp_path / "log.jsonl")]) == 1
     assert "interrupted: Ctrl-C\n0 ticks, 0 late; in the safe pose" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_real_time_is_the_computers_clock(exported: Path, monkeypatch: Any, capsys: Any) -> None:
+    from beeline import deploy
+
+    clock = deploy.ManualClock(100.0)
+    monkeypatch.setattr(deploy, "Monotonic", lambda: clock)
+    assert main(["deploy", str(exported), "--real-time", "--seconds", "0.5", "--seed", "3"]) == 0
+    assert clock.now() > 100.5 and "5 ticks, 0 late" in capsys.readouterr().out
