@@ -34,7 +34,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc,stats,tune,wandb,ray,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dmc,stats,tune,wandb,ray,onnx,robot,dev]"
 	touch $@
 
 # torch first: mani-skill asks for it without a bound, and the newest one brings several GB of CUDA packages.

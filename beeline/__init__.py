@@ -17,7 +17,7 @@ from beeline.agents.registry import OWN
 __version__ = "0.1.0"
 
 _HOMES = {
-    "beeline.api": ("Model", "evaluate_run", "load", "model", "resume", "train"),
+    "beeline.api": ("Model", "evaluate_run", "export", "load", "model", "resume", "train"),
     "beeline.run.opened": ("Run", "open"),
     "beeline.errors": ("BeelineError",),
     "beeline.run.policy": ("Policy",),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from beeline.agents.blends import Blend
 from beeline.api import Model as Model
 from beeline.api import evaluate_run as evaluate_run
+from beeline.api import export as export
 from beeline.api import load as load
 from beeline.api import model as model
 from beeline.api import resume as resume

@@ -503,6 +503,18 @@ def key_frames(
     return frames, total, policy
 
 
+def export(
+    path: str | Path, out: str | Path, *, best: bool = False, env: Any = None
+) -> tuple[Path, Policy, float]:
+    """Write the policy of a run folder (or a policy file) as ONNX; the file, the policy, and how far their actions differ."""
+    from beeline.run import export as exporting
+
+    trust.allow(env)
+    policy = _policy_of(path, best)
+    with _fitting_env(policy, env) as made:
+        return Path(out), policy, exporting.export(policy, Path(out), made)
+
+
 def _policy_of(path: str | Path, best: bool, **objects: Any) -> Policy:
     path = Path(path)
     return load_policy(path, **objects) if path.is_file() else Run(RunFolder.open(path).path).policy(best, **objects)

@@ -94,6 +94,14 @@ class CheckpointError(BeelineError):
     """A checkpoint is damaged, missing, or belongs to another algorithm or environment."""
 
 
+class ExportError(BeelineError):
+    """A policy cannot be written for use elsewhere, or what was written does not do what the policy does."""
+
+
+class RobotError(BeelineError):
+    """A robot, its bus or its tracker does not answer, or answers what cannot be."""
+
+
 class RunFolderError(BeelineError):
     """The run folder exists already, is in use by another process, or cannot be written."""
 

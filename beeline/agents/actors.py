@@ -12,7 +12,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from beeline import operators
-from beeline.networks import Learnable, Params
+from beeline.errors import ExportError
+from beeline.graph import Graph
+from beeline.networks import Learnable, Net, Params, Written
+
+
+def write_net(net: Net, graph: Graph, params: Params, x: str) -> str:
+    """A network's output as operations, if it knows how to be written."""
+    if not isinstance(net, Written):
+        raise ExportError(f"the network {type(net).__name__} has no `write` that would describe it as a graph of operations.")
+    return net.write(graph, params, x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +59,11 @@ class GaussianActor:
         """The deterministic action tanh(μ(s))."""
         return jnp.tanh(self.output(params, obs)[0])
 
+    def write(self, graph: Graph, params: Params, x: str) -> str:
+        """`greedy` as operations of a graph: the mean is the first half of what the network puts out."""
+        out = write_net(self.learnable.net, graph, params, x)
+        return graph.add("Tanh", graph.columns(out, 0, self.learnable.outputs[0]))
+
 
 @dataclasses.dataclass(frozen=True)
 class DeterministicActor:
@@ -74,6 +88,10 @@ class DeterministicActor:
     def greedy(self, params: Params, obs: Array) -> Array:
         """The action π(s)."""
         return self.output(params, obs)
+
+    def write(self, graph: Graph, params: Params, x: str) -> str:
+        """`greedy` as operations of a graph."""
+        return graph.add("Tanh", write_net(self.learnable.net, graph, params, x))
 
 
 Actor = GaussianActor | DeterministicActor

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from beeline.errors import ExportError
 from beeline.memory import Batch, Clock, Data
 
 if TYPE_CHECKING:
+    from beeline.graph import Graph
     from beeline.memory import MemorySpec, Replay
 
 
@@ -126,6 +128,12 @@ class Agent(Protocol):
     def with_policy(self, state: Any, policy: Any) -> Any:
         """The state with its policy replaced."""
 
+    def write(self, graph: Graph, policy: Any, obs: str) -> str:
+        """Write the greedy action in [-1, 1] at the observations named `obs` as operations; the name of the action.
+
+        An agent whose action is no function of its weights and one observation raises ExportError with the reason.
+        """
+
 
 class Defaults:
     """What most agents have nothing to do in; subclass this and write the rest."""
@@ -152,6 +160,10 @@ class Defaults:
     def renew(self, state: Any, parts: Sequence[str], clock: Clock) -> Any:
         """Nothing can be renewed."""
         return state
+
+    def write(self, graph: Graph, policy: Any, obs: str) -> str:
+        """Nothing that could run without the agent."""
+        raise ExportError(f"{type(self).__name__} does not say how its action could be computed without it (it has no `write`).")
 
 
 @runtime_checkable

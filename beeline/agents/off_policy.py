@@ -28,8 +28,9 @@ from beeline.agents.base import Defaults, Task
 from beeline.agents.critic import Critic
 from beeline.agents.noise import ActingNoise
 from beeline.agents.objective import Metrics, Objective
+from beeline.graph import Graph
 from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
-from beeline.networks import Draw, Learnable, Params, Slot, init_statistics, normalise, observe
+from beeline.networks import Draw, Learnable, Params, Slot, init_statistics, normalise, observe, write_normalised
 
 if TYPE_CHECKING:
     from beeline.agents.options import OffPolicyConfig
@@ -171,6 +172,10 @@ class OffPolicy(Defaults):
         """A policy of the right shapes."""
         params = self.actor.learnable.draw(Draw(0, "init/actor"))
         return {"actor": jax.tree.map(jnp.asarray, params), "normaliser": self.init_host()["statistics"]}
+
+    def write(self, graph: Graph, policy: Any, obs: str) -> str:
+        """The greedy action as operations: observations scaled and clipped, then the actor."""
+        return self.actor.write(graph, policy["actor"], write_normalised(graph, policy["normaliser"], obs))
 
     def with_policy(self, state: State, policy: Any) -> State:
         """The state with policy, target policy and statistics replaced."""

@@ -22,9 +22,11 @@ import optax
 from jax import Array
 
 from beeline import rng
+from beeline.agents.actors import write_net
 from beeline.agents.base import Defaults, Task
+from beeline.graph import Graph
 from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
-from beeline.networks import Draw, Learnable, Net, Params, Slot, init_statistics, normalise, observe
+from beeline.networks import Draw, Learnable, Net, Params, Slot, init_statistics, normalise, observe, write_normalised
 from beeline.networks.base import move
 
 if TYPE_CHECKING:
@@ -139,6 +141,11 @@ class PPO(Defaults):
             fresh[name] = jax.jit(each.slot)(each.draw(Draw(clock.seed, f"init/{name}", clock.step)))
         host = state.host | ({"since": np.zeros_like(state.host["since"])} if parts else {})
         return dataclasses.replace(state, **fresh, host=host)
+
+    def write(self, graph: Graph, policy: Any, obs: str) -> str:
+        """The mean action as operations: observations scaled and clipped, the network, and its bounds."""
+        mean = write_net(self.net.net, graph, policy["actor"]["mean"], write_normalised(graph, policy["normaliser"], obs))
+        return graph.bounded(mean, -1.0, 1.0)
 
     def policy(self, state: State) -> Any:
         """The policy's parameters, those of V, which is kept beside each action, and the statistics that scale observations."""

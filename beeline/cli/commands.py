@@ -352,13 +352,14 @@ def check_env(arguments: Sequence[str]) -> int:
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
-def _from_results(name: str) -> Callable[[Sequence[str]], int]:
-    """A command that lives in `results`."""
+def _from(room: str, name: str) -> Callable[[Sequence[str]], int]:
+    """A command that lives in another module of this package."""
 
     def command(arguments: Sequence[str]) -> int:
-        from beeline.cli import results
+        import importlib
 
-        return getattr(results, name)(_parse(name, arguments, getattr(results, f"fill_{name}")))
+        module = importlib.import_module(f"beeline.cli.{room}")
+        return getattr(module, name)(_parse(name, arguments, getattr(module, f"fill_{name}")))
 
     return command
 
@@ -370,14 +371,16 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "envs": (environments, "List suites and tasks."),
     "algos": (algorithms, "List the algorithms and their options."),
     "check-env": (check_env, "Say what is wrong with an environment."),
-    "bench": (_from_results("bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
-    "tune": (_from_results("tune"), "Search options with Optuna, or go on with a search."),
-    "runs": (_from_results("runs"), "List, filter and sort runs."),
-    "report": (_from_results("report"), "Make one HTML page of runs: curves, statistics, videos."),
-    "reference": (_from_results("reference"), "Measure reference scores of a task of your own, for reports."),
-    "diagnose": (_from_results("diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
-    "film": (_from_results("film"), "Show key frames of one episode of each run, as rows of one picture."),
-    "paper": (_from_results("paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
+    "bench": (_from("results", "bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
+    "tune": (_from("results", "tune"), "Search options with Optuna, or go on with a search."),
+    "runs": (_from("results", "runs"), "List, filter and sort runs."),
+    "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
+    "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
+    "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
+    "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
+    "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),
+    "paper": (_from("results", "paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
 }
 
 

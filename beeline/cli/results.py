@@ -20,6 +20,7 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "gridworld": ("seeds", "quick"),
     "random-walk": (),
     "underestimation": ("seeds", "task", "steps", "algos", "workers", "draw"),
+    "terrains": ("policy", "episodes"),
 }
 
 # As `beeline runs` shows them; the path says more than the run's name, which is not shown.
@@ -240,6 +241,10 @@ def fill_paper(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--algos", metavar="A,B", help="some of the variants, such as sac,sac-single,bac [all]")
     group.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
     group.add_argument("--draw", action="store_true", help="train nothing; draw what is there")
+    group = parser.add_argument_group("options of terrains")
+    policies = "an exported policy, such as hard=hard.onnx; again for more"
+    group.add_argument("--policy", action="append", metavar="NAME=FILE", help=policies)
+    group.add_argument("--episodes", type=int, metavar="N", help="episodes of each policy on each terrain [10]")
 
 
 def paper(given: argparse.Namespace) -> int:
@@ -259,6 +264,11 @@ def paper(given: argparse.Namespace) -> int:
         from beeline.studies import random_walk
 
         random_walk.run(out)
+    elif given.study == "terrains":
+        from beeline.studies import output, terrains
+
+        episodes = terrains.EPISODES if given.episodes is None else given.episodes
+        print(output.as_text(terrains.run(out, terrains.parse(given.policy or ()), episodes=episodes)))
     else:
         from beeline.studies import underestimation
 

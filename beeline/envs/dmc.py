@@ -58,9 +58,11 @@ class DMControl(gymnasium.Env[np.ndarray, np.ndarray]):
         self.dm_env = _load(domain, task)
         spec = self.dm_env.action_spec()
         self.action_space = gymnasium.spaces.Box(spec.minimum, spec.maximum, spec.shape, np.float64)
-        shapes = [part.shape for part in self.dm_env.observation_spec().values()]
-        self._vectors = all(len(shape) == 1 for shape in shapes)
-        size = sum(int(np.prod(shape)) for shape in shapes)
+        shapes = {name: part.shape for name, part in self.dm_env.observation_spec().items()}
+        self._vectors = all(len(shape) == 1 for shape in shapes.values())
+        self.observation_parts = {name: int(np.prod(shape)) for name, shape in shapes.items()}  # in their order
+        size = sum(self.observation_parts.values())
+        self.dt = self.dm_env.control_timestep()
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self._task, self._physics, self._substeps = self.dm_env.task, self.dm_env.physics, self.dm_env._n_sub_steps
         self.step_limit = round(self.dm_env._step_limit)

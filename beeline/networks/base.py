@@ -11,6 +11,7 @@ import optax
 from jax import Array
 
 from beeline import rng
+from beeline.graph import Graph
 
 Params = Any  # a pytree of arrays
 
@@ -52,6 +53,14 @@ class Net(Protocol):
 
     def apply(self, params: Params, x: Array) -> Array:
         """The output at inputs `[B, in]`: `[B, out]`, or `[*members, B, out]` of an ensemble."""
+
+
+@runtime_checkable
+class Written(Protocol):
+    """A network that can be written as a graph, so that a policy made of it can be exported."""
+
+    def write(self, graph: Graph, params: Params, x: str) -> str:
+        """Write what `apply` computes at the value named `x`; the name of the output."""
 
 
 @dataclasses.dataclass(frozen=True)

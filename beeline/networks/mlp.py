@@ -16,7 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from beeline.graph import Graph
 from beeline.networks.base import Params
+
+BAC_EPSILON, LN_EPSILON = 1e-5, 1e-6  # of the layer norms: that of PyTorch, and that of Flax
 
 
 def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str, gain: float = 1.0) -> dict[str, Any]:
@@ -70,12 +73,25 @@ class Mlp:
     def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
         return jax.nn.relu(x)
 
+    def write(self, graph: Graph, params: Params, x: str) -> str:
+        """`apply` as operations of a graph."""
+        *hidden, last = params
+        for depth, each in enumerate(hidden):
+            x = self._write_activation(graph, each, graph.linear(x, each["w"], each["b"]), depth)
+        return graph.linear(x, last["w"], last["b"])
+
+    def _write_activation(self, graph: Graph, params: dict[str, Array], x: str, depth: int) -> str:
+        return graph.add("Relu", x)
+
 
 class Tanh(Mlp):
     """Linear-tanh for every hidden width, and a linear last layer: PPO's body."""
 
     def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
         return jnp.tanh(x)
+
+    def _write_activation(self, graph: Graph, params: dict[str, Array], x: str, depth: int) -> str:
+        return graph.add("Tanh", x)
 
 
 class Bac(Mlp):
@@ -86,7 +102,12 @@ class Bac(Mlp):
         return plain if depth else plain | {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
 
     def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
-        return elu(x) if depth else jnp.tanh(layer_norm(x, params["scale"], params["shift"]))
+        return elu(x) if depth else jnp.tanh(layer_norm(x, params["scale"], params["shift"], BAC_EPSILON))
+
+    def _write_activation(self, graph: Graph, params: dict[str, Array], x: str, depth: int) -> str:
+        if depth:
+            return graph.add("Elu", x, alpha=1.0)
+        return graph.add("Tanh", graph.layer_norm(x, params["scale"], params["shift"], BAC_EPSILON))
 
 
 class Ln(Mlp):
@@ -97,10 +118,13 @@ class Ln(Mlp):
         return plain | {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
 
     def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
-        return jax.nn.relu(layer_norm(x, params["scale"], params["shift"], 1e-6))
+        return jax.nn.relu(layer_norm(x, params["scale"], params["shift"], LN_EPSILON))
+
+    def _write_activation(self, graph: Graph, params: dict[str, Array], x: str, depth: int) -> str:
+        return graph.add("Relu", graph.layer_norm(x, params["scale"], params["shift"], LN_EPSILON))
 
 
-def layer_norm(x: Array, scale: Array, shift: Array, epsilon: float = 1e-5) -> Array:
+def layer_norm(x: Array, scale: Array, shift: Array, epsilon: float = BAC_EPSILON) -> Array:
     """x in units of its deviation over the last axis, then scaled and shifted (Ba et al. 2016)."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)

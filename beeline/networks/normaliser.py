@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from beeline.graph import Graph
+
 Statistics = dict[str, np.ndarray]
+TINY = 1e-8  # added to the variance: what never changes is not divided by zero
 
 
 def init_statistics(width: int) -> Statistics:
@@ -35,5 +38,15 @@ def normalise(statistics: Any, obs: Array, clip: float = 10.0) -> Array:
     """Observations in units of their running deviation, clipped; unchanged where there are no statistics."""
     if statistics is None:
         return obs
-    scaled = (obs - statistics["mean"]) * jax.lax.rsqrt(statistics["variance"] + 1e-8)
+    scaled = (obs - statistics["mean"]) * jax.lax.rsqrt(statistics["variance"] + TINY)
     return jnp.clip(scaled, -clip, clip)
+
+
+def write_normalised(graph: Graph, statistics: Any, x: str, clip: float = 10.0) -> str:
+    """`normalise` as operations of a graph."""
+    if statistics is None:
+        return x
+    variance = np.asarray(statistics["variance"], np.float32)
+    centred = graph.add("Sub", x, graph.constant(statistics["mean"]))
+    scaled = graph.add("Mul", centred, graph.constant(1.0 / np.sqrt(variance + np.float32(TINY))))
+    return graph.bounded(scaled, -clip, clip)

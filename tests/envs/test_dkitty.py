@@ -16,8 +16,8 @@ from pins import at_the_pins
 
 from beeline import envs
 from beeline.envs import ids, rendering, tables
-from beeline.envs.dkitty import env as dkitty_env
 from beeline.envs.dkitty import model, robot, terrain
+from beeline.envs.dkitty import world as dkitty_world
 from beeline.envs.dkitty.env import DKitty
 from beeline.envs.dkitty.observation import Reading, euler_of, euler_rates, heading, layout, observe
 from beeline.envs.dkitty.options import SimToReal
@@ -364,7 +364,7 @@ def spread(values, low, high):
 
 @pytest.mark.parametrize(("name", "gains"), [("walk-randomdynamics", (2.8, 3.2)), ("stand-randomdynamics", (2.0, 4.0))])
 def test_ranges_of_the_dynamics(name, gains, monkeypatch):
-    monkeypatch.setattr(dkitty_env, "SETTLING", 1)
+    monkeypatch.setattr(dkitty_world, "SETTLING", 1)
     env = DKitty(VARIANTS[name])
     rows, friction, highest = [], [], 0.0
     for seed in range(80):

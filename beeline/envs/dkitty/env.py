@@ -1,126 +1,61 @@
-"""The D'Kitty as a Gymnasium environment on MuJoCo."""
+"""The D'Kitty as a Gymnasium environment."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import mujoco
 import numpy as np
 
-from beeline.envs.dkitty import robot, terrain
-from beeline.envs.dkitty.model import Root, xml
-from beeline.envs.dkitty.observation import OWN, Reading, distance, euler_of, euler_rates, layout, observe
-from beeline.envs.dkitty.options import POSITION_NOISE, PUSH_EVERY, SimToReal
-from beeline.envs.dkitty.tasks import Variant, draw_start, judge
+from beeline.envs.dkitty import robot
+from beeline.envs.dkitty.observation import COMMON, OWN, distance, observe
+from beeline.envs.dkitty.options import SimToReal
+from beeline.envs.dkitty.tasks import Variant, judge
+from beeline.envs.dkitty.world import World
 
 if TYPE_CHECKING:
     from beeline.envs.dkitty.picture import Picture
 
-JOINT_NOISE = 0.05  # of a joint's command range, and of 2π rad/s: width of the uniform noise of randomised dynamics
-FOOT_REACH = 0.02  # around a foot: no vertex of the ground here may be inside it at the start
-CLEARANCE = 0.002
-MOST_LIFTS = 50
-SETTLING = 140  # substeps for which Stand holds its first pose before the episode starts
-# Ranges of the randomised dynamics
-DAMPING, FRICTIONLOSS = (0.1, 0.2), (0.001, 0.005)
-GAIN, STAND_GAIN = (2.8, 3.2), (2.0, 4.0)
-FRICTION = ((0.8, 1.2), (0.003, 0.007), (5e-5, 1.5e-4))  # sliding, spinning, rolling
-TOTAL_MASS = (1.6, 2.0)
-DIVERGED = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
-
-class DKitty(gymnasium.Env[np.ndarray, np.ndarray]):
+class DKitty(World, gymnasium.Env[np.ndarray, np.ndarray]):
     """One variant of a task; actions in [-1, 1]^12 at 10 Hz. All random numbers come from `np_random`."""
 
     fresh_float32 = True
     beeline_success = True
+    dt = robot.CONTROL_STEP
 
     def __init__(self, variant: Variant, options: SimToReal | None = None, render_mode: str | None = None) -> None:
-        self.variant, self.options, self.render_mode = variant, options or SimToReal(), render_mode
-        # Stand may turn through the attitude at which the hinges are singular; the others end long before it.
-        self.root: Root = "free" if variant.kind == "stand" else "hinges"
-        field = variant.height > 0 and variant.terrain is None
-        drawn = render_mode is not None
-        self.model = mujoco.MjModel.from_xml_string(xml(self.root, field=field, terrain=variant.terrain, drawn=drawn))
-        self.data = mujoco.MjData(self.model)
-        self.grid = (terrain.RANDOM_FIELD if field else terrain.PATH) if self.model.nhfield else None
-        self.heights: np.ndarray | None = None
+        super().__init__(variant, options, drawn=render_mode is not None)
+        self.render_mode = render_mode
         self.command_range = robot.WIDE_RANGE if self.options.wide else robot.COMMAND_RANGE
-        self._joints = slice(self.model.nq - 12, self.model.nq)
-        self._joint_speeds = slice(self.model.nv - 12, self.model.nv)
-        self._nominal = Parameters.of(self.model)
-        self._delay = round(self.options.latency / robot.TIMESTEP)
-        noise = JOINT_NOISE * variant.dynamics
-        self._noise = noise * (robot.COMMAND_RANGE[:, 1] - robot.COMMAND_RANGE[:, 0]), noise * 2 * math.pi
-        self._offset = np.zeros(12)
         self._picture: Picture | None = None
-        if self.options.torque:
-            self.model.actuator_forcelimited[:12] = 1
-            self.model.actuator_forcerange[:12] = -self.options.torque, self.options.torque
+        self.observation_parts = COMMON | OWN[variant.kind]  # names and sizes, in their order
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (12,), np.float32)
-        size = layout(variant.kind)[list(OWN[variant.kind])[-1]].stop
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (sum(self.observation_parts.values()),), np.float32)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / robot.CONTROL_STEP)}
 
-    # --- episodes -----------------------------------------------------------------------------------------------------
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Start an episode: draw the dynamics and the ground, then the task's own start, then the disturbances."""
-        super().reset(seed=seed)
-        model, data, draw = self.model, self.data, self.np_random
-        self._nominal.restore(model)
-        if self.variant.dynamics:
-            self._draw_dynamics(draw)
-            self._draw_ground(draw)
-        start = draw_start(self.variant, draw)
-        self._draw_disturbances(draw)
-        self.goal = start.goal
-        self._mark_target()
-        mujoco.mj_resetData(model, data)
-        data.qpos[self._joints] = start.joints
-        if self.variant.kind == "stand":
-            self._settle(start.joints)
-        else:
-            data.qpos[2], data.qpos[5] = self._lift(start.yaw), start.yaw
-            mujoco.mj_forward(model, data)
-        self._steps = 0
+        """Start an episode."""
+        gymnasium.Env.reset(self, seed=seed)
+        self.restart(self.np_random)
         self._action = self._carried_out = np.zeros(12)
-        self._reading = self._read()
         if self.variant.kind == "walk":
-            self._first_distance = distance(self._reading, self.goal)
+            self._first_distance = distance(self.reading, self.goal)
         if self._picture:
             self._picture.new_ground()
         return self._observe(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Advance by one control step of 0.1 s; a simulation that diverged is a fall at the last place that was known."""
-        model, data, options = self.model, self.data, self.options
         self._action = np.clip(action, -1.0, 1.0).astype(np.float64)
-        if not (options.drop and self.np_random.random() < options.drop):
+        if not (self.options.drop and self.draw.random() < self.options.drop):
             self._carried_out = self._action
-        if options.push and self._steps and self._steps % PUSH_EVERY == 0:
-            angle = self.np_random.uniform(0.0, 2 * math.pi)
-            data.qvel[:2] += options.push * math.cos(angle), options.push * math.sin(angle)
-        self._steps += 1
-        targets = robot.joint_targets(self._carried_out, self.command_range)
-        command = robot.limited(targets, data.qpos[self._joints])
-        if self._delay:
-            mujoco.mj_step(model, data, self._delay)
-        data.ctrl[:12] = command
-        if self._delay < robot.SUBSTEPS:
-            mujoco.mj_step(model, data, robot.SUBSTEPS - self._delay)
-        diverged = any(data.warning[warning].number for warning in DIVERGED)
-        if not diverged:
-            self._reading = self._read()
-        return self._outcome(diverged)
+        self.advance(robot.limited(robot.joint_targets(self._carried_out, self.command_range), self.joints))
+        return self._outcome()
 
-    def _outcome(self, diverged: bool) -> tuple[np.ndarray, float, bool, bool, dict]:
-        reading, variant = self._reading, self.variant
-        left = self.grid is terrain.PATH and not terrain.PATH.holds(reading.position[0], reading.position[1])
-        verdict = judge(variant.kind, reading, self.goal, lost=diverged or left)
+    def _outcome(self) -> tuple[np.ndarray, float, bool, bool, dict]:
+        variant = self.variant
+        verdict = judge(variant.kind, self.reading, self.goal, lost=bool(self.lost))
         reward = float(verdict.success) if variant.sparse else sum(verdict.terms.values())
         info: dict[str, Any] = {
             "success": verdict.success,
@@ -133,110 +68,8 @@ class DKitty(gymnasium.Env[np.ndarray, np.ndarray]):
             info["distance_walked"] = self._first_distance - verdict.more["target_distance"]
         return self._observe(), reward, verdict.fallen, False, info
 
-    # --- what is drawn at a reset -------------------------------------------------------------------------------------
-
-    def _draw_dynamics(self, draw: np.random.Generator) -> None:
-        """ROBEL's randomisation, in its order, one value for all legs or geoms."""
-        model = self.model
-        model.dof_damping[self._joint_speeds] = draw.uniform(*DAMPING)
-        model.dof_frictionloss[self._joint_speeds] = draw.uniform(*FRICTIONLOSS)
-        gain = draw.uniform(*(STAND_GAIN if self.variant.kind == "stand" else GAIN))
-        model.actuator_gainprm[:12, 0], model.actuator_biasprm[:12, 1] = gain, -gain
-        model.geom_friction[:] = [draw.uniform(*limits) for limits in FRICTION]
-        scale = draw.uniform(*TOTAL_MASS) / model.body_mass.sum()
-        for masses in (model.body_mass, model.body_inertia, model.body_subtreemass):
-            masses *= scale
-
-    def _draw_ground(self, draw: np.random.Generator) -> None:
-        """The heights of the field; on a terrain, also the ground's friction."""
-        model, kind = self.model, self.variant.terrain
-        if kind:
-            friction = model.geom_friction[model.geom("ground").id]
-            friction[0] = draw.uniform(*kind.slide)
-            if kind.spin_roll:
-                friction[1:] = kind.spin_roll
-            if kind.surface:
-                self.heights, model.geom_pos[model.geom("ground").id, 2] = terrain.level(kind.surface(draw))
-        elif self.grid:
-            self.heights = terrain.white(draw, self.variant.height)
-        if self.heights is not None:
-            model.hfield_data[:] = self.heights.ravel()
-
-    def _draw_disturbances(self, draw: np.random.Generator) -> None:
-        options, model = self.options, self.model
-        if options.motor:
-            factors = draw.uniform(1 - options.motor, 1 + options.motor, 12)
-            model.actuator_gainprm[:12, 0] *= factors
-            model.actuator_biasprm[:12, 1] *= factors
-        if options.offset:
-            self._offset = draw.uniform(-options.offset, options.offset, 12)
-        if options.payload:
-            torso = model.body("torso").id
-            model.body_mass[torso] += options.payload
-            model.body_subtreemass[: torso + 1] += options.payload
-
-    # --- how it starts ------------------------------------------------------------------------------------------------
-
-    def _lift(self, yaw: float) -> float:
-        """How far straight legs must be lifted at the start, so that no foot is inside the ground.
-
-        MuJoCo 3 pushes a foot that starts inside a height field sideways, where it stays caught.
-        """
-        if self.grid is None or self.heights is None:
-            return 0.0
-        z, (s, c) = float(self.model.geom("ground").pos[2]), (math.sin(yaw), math.cos(yaw))
-        feet = [(c * x - s * y, s * x + c * y) for x, y in robot.HIPS]
-        return max(0.0, max(self.grid.highest(self.heights, x, y, FOOT_REACH) for x, y in feet) + z + CLEARANCE)
-
-    def _mark_target(self) -> None:
-        """Put the disc and the post that a picture shows where the target is."""
-        if self.variant.kind == "stand":
-            return
-        model, (x, y), z = self.model, self.goal, 0.0
-        if self.variant.terrain and self.grid and self.heights is not None:
-            z = self.grid.highest(self.heights, x, y, FOOT_REACH) + float(model.geom("ground").pos[2])
-        for name in ("target", "heading"):
-            site = model.site(name)
-            site.pos[:] = x, y, z + site.size[1]
-
-    def _settle(self, pose: np.ndarray) -> None:
-        """Let the robot fall from 0.3 m while it holds a pose, from above the ground if the pose would be inside it."""
-        model, data = self.model, self.data
-        for _ in range(MOST_LIFTS):
-            mujoco.mj_fwdPosition(model, data)
-            ground = model.geom_bodyid[data.contact.geom].min(axis=1) == 0
-            depth = -data.contact.dist[ground].min(initial=0.0)
-            if depth <= CLEARANCE:
-                break
-            data.qpos[2] += depth
-        data.ctrl[:12] = pose
-        mujoco.mj_step(model, data, SETTLING)
-
-    # --- what is seen -------------------------------------------------------------------------------------------------
-
-    def _read(self) -> Reading:
-        """The robot as it is, with the joints' noise where the dynamics are randomised."""
-        qpos, qvel, draw = self.data.qpos, self.data.qvel, self.np_random
-        joints, speeds = qpos[self._joints].copy(), qvel[self._joint_speeds].copy()
-        if self.variant.dynamics:
-            joints += self._noise[0] * draw.uniform(-0.5, 0.5, 12)
-            speeds += self._noise[1] * draw.uniform(-0.5, 0.5, 12)
-        if self.root == "hinges":
-            return Reading(qpos[:3].copy(), qpos[3:6].copy(), joints, qvel[:3].copy(), qvel[3:6].copy(), speeds)
-        rotation = np.empty(9)
-        mujoco.mju_quat2Mat(rotation, qpos[3:7])
-        euler = euler_of(rotation.reshape(3, 3))
-        return Reading(qpos[:3] - (0.0, 0.0, robot.HEIGHT), euler, joints, qvel[:3].copy(), euler_rates(euler, qvel[3:6]), speeds)
-
     def _observe(self) -> np.ndarray:
-        reading, options, draw = self._reading, self.options, self.np_random
-        if options.sense:
-            euler = reading.euler + draw.normal(0.0, options.sense, 3)
-            position = reading.position + draw.normal(0.0, options.sense * POSITION_NOISE, 3)
-            reading = dataclasses.replace(reading, euler=euler, position=position)
-        if options.offset:
-            reading = dataclasses.replace(reading, joints=reading.joints + self._offset)
-        return observe(self.variant.kind, reading, self._action, self.goal)
+        return observe(self.variant.kind, self.sensed(), self._action, self.goal)
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         """The frame of a camera that follows the robot."""
@@ -251,27 +84,3 @@ class DKitty(gymnasium.Env[np.ndarray, np.ndarray]):
         if self._picture:
             self._picture.close()
             self._picture = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameters:
-    """The numbers of a model that a reset may change, as they were."""
-
-    dof_damping: np.ndarray
-    dof_frictionloss: np.ndarray
-    actuator_gainprm: np.ndarray
-    actuator_biasprm: np.ndarray
-    geom_friction: np.ndarray
-    body_mass: np.ndarray
-    body_inertia: np.ndarray
-    body_subtreemass: np.ndarray
-
-    @classmethod
-    def of(cls, model: mujoco.MjModel) -> Parameters:
-        """Copies of the model's numbers."""
-        return cls(*(getattr(model, field.name).copy() for field in dataclasses.fields(cls)))
-
-    def restore(self, model: mujoco.MjModel) -> None:
-        """Put them back."""
-        for field in dataclasses.fields(self):
-            getattr(model, field.name)[:] = getattr(self, field.name)
