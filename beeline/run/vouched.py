@@ -114,7 +114,7 @@ def check_meta(meta: Mapping[str, Any]) -> None:
         _check(all(_fits(x, float) for name in ("action_low", "action_high") for x in (*spaces[name], 0.0)), "spaces")
         _check(len(spaces["action_low"]) == len(spaces["action_high"]) > 0, "spaces")
         _check_fields(Progress, meta["progress"])
-        _check(all(meta["progress"].get(name, 0) < COUNTS for name in ("decisions", "updates")), "progress")
+        _check(meta["progress"].get("decisions", 0) < COUNTS, "progress")
         collector = meta["collector"]
         _check(_fits(collector["episodes"], int) and len(collector["lanes"]) > 0, "collector")
         for lane in collector["lanes"]:
@@ -141,14 +141,19 @@ def _check_fields(kind: type, values: Mapping[str, Any]) -> None:
     """Whether values are those of a dataclass, field by field."""
     hints = typing.get_type_hints(kind)
     name = kind.__name__.lower()
-    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    missing = dataclasses.MISSING
+    required = {field.name for field in dataclasses.fields(kind) if field.default is missing and field.default_factory is missing}
     _check(required <= values.keys() <= hints.keys(), name)
     for field, value in values.items():
         _check(_fits(value, hints[field]), f"{name}.{field}")
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a JSON value is one of an annotated field of numbers."""
+    """Whether a JSON value is one of an annotated field of numbers, words, or a list of them."""
+    if typing.get_origin(annotation) is list:
+        return isinstance(value, list) and all(_fits(each, *typing.get_args(annotation)) for each in value)
+    if annotation is str:
+        return isinstance(value, str)
     if isinstance(annotation, types.UnionType):
         return any(_fits(value, kind) for kind in typing.get_args(annotation))
     if annotation is types.NoneType:
