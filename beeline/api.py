@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import signal
 import traceback
 import warnings
@@ -413,7 +412,7 @@ class Model:
 
 def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
     config = plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}
-    return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
+    return files.sealed(config | ({"accepted": list(accepted)} if accepted else {}))
 
 
 class SAC(Model):
