@@ -35,7 +35,7 @@ from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
 from beeline.run.record import MetricsTable, Recorder, parse_metrics, read_metrics
 from beeline.run.sinks import reason, tell
-from beeline.run.vouched import check_length, check_meta
+from beeline.run.vouched import check_before_building, check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def resume(
     try:
         plan = folder.plan()
         task = task_of(plan, env)
+        check_before_building(CheckpointStore(folder.path), plan, folder.config().get("accepted"), accept_config)
         if steps is not None:
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
@@ -462,6 +463,7 @@ def load(
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
     plan = folder.plan()
+    check_before_building(CheckpointStore(path), plan, folder.config().get("accepted"), accept_config)
     runtime.configure(plan.train.threads, plan.train.device)
     model = MODELS[plan.algo].__new__(MODELS[plan.algo])
     model._set_up(plan, task_of(plan, env), eval_env, callbacks)

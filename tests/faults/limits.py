@@ -34,7 +34,7 @@ def cases(seed: int) -> Iterator[Case]:
         yield _case(f"folder called {name[:20]!r}", lambda place, label, name=name: named(place, label, name))
     for name, act in OTHERS.items():
         yield _case(name, act)
-    for size in (1, 2_000, 20_000, 40_000):
+    for size in (2_000, 5_000, 20_000, 40_000):
         yield _case(f"files of {size} bytes at most", lambda place, label, size=size: small_files(place, label, size))
     if is_root():
         for sink in SINKS:

@@ -148,7 +148,9 @@ def _mended(name: str, path: Path, before: Trial) -> Trial:
     if not (path / "config.json").exists():
         return before  # it was refused before there was a run
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        env = gymnasium.make(WALK.partition(":")[2])
+        def env() -> Any:
+            return gymnasium.make(WALK.partition(":")[2])
+
         goes_on = of_call(name, lambda: Shown(bool(beeline.resume(path, env=env, report=lambda text: None))), True, 60.0)
     if goes_on.outcome != Outcome.HELD:
         return Trial(name, Outcome.LOST if goes_on.outcome == Outcome.CLEAR else goes_on.outcome, f"mended: {goes_on.detail}")
