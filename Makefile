@@ -6,7 +6,7 @@ SUITES_VENV ?= .venv-all
 SUITES_BIN := $(SUITES_VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test test-slow test-suites test-all lint bench clean
+.PHONY: train test test-slow test-suites test-all lint bench faults clean
 
 train: $(VENV)/.core
 	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
@@ -19,6 +19,11 @@ test-suites: $(SUITES_VENV)/.suites
 
 test-all: test
 	BEELINE_ALL_TASKS=1 $(MAKE) test-suites
+
+# About half an hour on two cores; ended and given again, it goes on where it was. JOURNAL keeps what was tried.
+JOURNAL ?= faults.jsonl
+faults: $(VENV)/.dev
+	$(BIN)/python tests/faults/harness.py --journal $(JOURNAL)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -182,11 +182,6 @@ FILE_KINDS: dict[str, FileKind] = {
 }
 
 
-def swapped(data: bytes, chance: random.Random) -> bytes:
-    """Another file of the same folder is in its place; `act` looks for it."""
-    raise NotImplementedError
-
-
 def cases(seed: int) -> Iterator[Case]:
     """Every kind of file in turn, every mutation that makes sense of it."""
     for number in itertools.count():
@@ -220,11 +215,12 @@ def act(place: Place, name: str, what: str) -> Trial:
     subject = kind.subject(place)
     path = chance.choice(sorted(subject.glob(kind.pattern)))
     data = path.read_bytes()
-    how = chance.choice([*mutate.kinds(path), swapped])
-    if how is swapped:
-        others = sorted(each for each in subject.rglob("*") if each.is_file() and each.read_bytes() not in (data, b""))
-        other = chance.choice(others)
-        told, changed = f"{other.relative_to(subject)} in its place", other.read_bytes()
+    how = chance.choice([*mutate.kinds(path), None])
+    if how is None:  # another file, of its own folder or of a run's, is in its place
+        folders = dict.fromkeys((subject, run_folder(place)))
+        others = sorted(each for folder in folders for each in folder.rglob("*") if each.is_file())
+        other = chance.choice([each for each in others if each.read_bytes() not in (data, b"")])
+        told, changed = f"{other.name} in its place", other.read_bytes()
     else:
         told, changed = how.__name__, how(data, chance) if data else data
     where = f"{path.relative_to(subject)}, {told}"
