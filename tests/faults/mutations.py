@@ -18,7 +18,7 @@ from outcome import Outcome, Shown, Trial, of_call, worst
 from trials import WALK, Case, Place, Stop, differing, options
 
 import beeline
-from beeline import api, files, trees
+from beeline import files, trees
 from beeline.bench import plan as bench_plan
 
 KIND = "mutations"
@@ -120,7 +120,7 @@ def _run_folder(place: Place, path: Path) -> None:
 
 def saved_model(place: Place) -> Path:
     """A model that was saved from Python."""
-    return place.made(("saved_model",), lambda path: api.MODELS["sac"](WALK, **options("sac")).learn(70).save(path))
+    return place.made(("saved_model",), lambda path: beeline.SAC(WALK, **options("sac")).learn(70).save(path))
 
 
 def records(place: Place) -> Path:
