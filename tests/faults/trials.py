@@ -27,7 +27,7 @@ from beeline import agents
 from beeline.options import TrainConfig
 
 WALK = "toys:Walk-v0"
-OTHERS = {"learn_after": 20, "rollout": 20, "epochs": 2}  # small values of options that only some algorithms have
+OTHERS = {"learn_after": 20, "rollout": 24, "epochs": 2}  # small values of options that only some algorithms have
 
 
 @dataclasses.dataclass(frozen=True)
