@@ -136,7 +136,7 @@ def table(done: list[Done], kinds: tuple[str, ...]) -> str:
         counts: Counter[str] = Counter()
         for each in done:
             if each.kind == kind:
-                counts[each.outcome] += max(each.count, 1)
+                counts[each.outcome] += each.count
         cells = [TITLES[kind], str(counts.total()), *(str(counts[outcome]) for outcome in Outcome)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
