@@ -183,7 +183,7 @@ def supervise(arguments: argparse.Namespace, words: list[str]) -> None:
                     raise SystemExit(f"a worker ended with {code} before its first trial")
     finally:
         for worker in workers:
-            worker.process.send_signal(signal.SIGINT)
+            worker.process.terminate()
             worker.process.wait()
 
 
@@ -225,8 +225,13 @@ def again(name: str) -> Trial:
     raise SystemExit(f"no trial is called {name!r}")
 
 
+def _end(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt  # so that disks are unmounted and processes ended on the way out
+
+
 def main(words: list[str]) -> int:
     """Try what is not in the journal yet; 1 where something ended badly."""
+    signal.signal(signal.SIGTERM, _end)
     arguments = parsed(words)
     if arguments.only:
         trial = again(arguments.only)
