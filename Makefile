@@ -6,7 +6,7 @@ SUITES_VENV ?= .venv-all
 SUITES_BIN := $(SUITES_VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test test-slow test-suites test-all test-ends lint bench clean
+.PHONY: train test test-slow test-suites test-all test-ends lint bench faults clean
 
 train: $(VENV)/.core
 	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
@@ -22,6 +22,11 @@ test-all: test
 
 test-ends:
 	$(PYTHON) benchmarks/install_ends.py lowest highest beside
+
+# About half an hour on two cores; ended and given again, it goes on where it was. JOURNAL keeps what was tried.
+JOURNAL ?= faults.jsonl
+faults: $(VENV)/.dev
+	$(BIN)/python tests/faults/harness.py --journal $(JOURNAL)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

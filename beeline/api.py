@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import signal
 import traceback
 import warnings
@@ -39,7 +38,7 @@ from beeline.run.plan import Plan
 from beeline.run.policy import Policy, describe, load_policy
 from beeline.run.record import MetricsTable, Recorder, parse_metrics
 from beeline.run.sinks import reason, tell
-from beeline.run.vouched import check_length, check_meta
+from beeline.run.vouched import check_before_building, check_length, check_meta
 from beeline.stopping import Stopped, graceful_stop
 
 if TYPE_CHECKING:
@@ -140,6 +139,7 @@ def resume(
     try:
         plan = folder.plan(objects)
         task = task_of(plan, env)
+        check_before_building(CheckpointStore(folder.path), plan, folder.config().get("accepted"), accept_config)
         if steps is not None:
             if steps < plan.train.steps:
                 raise ConfigError(f"steps = {steps} is less than the {plan.train.steps} this run was planned for.")
@@ -425,7 +425,7 @@ class Model:
 
 def _config_text(plan: Plan, accepted: Sequence[Any]) -> bytes:
     config = plan.to_dict() | {"versions": runtime.versions(), **runtime.machine()}
-    return json.dumps(config | ({"accepted": list(accepted)} if accepted else {}), indent=1).encode()
+    return files.sealed(config | ({"accepted": list(accepted)} if accepted else {}))
 
 
 def model(name: str) -> type[Model]:
@@ -455,6 +455,7 @@ def load(
         raise CheckpointError(f"there is nothing at {path}.")
     folder = RunFolder.open(path)
     plan = folder.plan(objects)
+    check_before_building(CheckpointStore(path), plan, folder.config().get("accepted"), accept_config)
     runtime.configure(plan.train.threads, plan.train.device)
     kind = model(plan.algo)
     found = kind.__new__(kind)

@@ -143,8 +143,8 @@ def killed_and_resumed(path: Path, *steps: int, **options: Any) -> None:
     beeline.resume(path)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _keep_compiled_agents() -> Iterator[None]:
+@contextmanager
+def compiled_agents_kept() -> Iterator[None]:
     """An agent holds no state but its compiled functions, so tests with equal configs share one.
 
     Sixteen are kept: one takes about 1,100 memory mappings, and Linux ends a process that asks for more than 65,530.
@@ -159,8 +159,16 @@ def _keep_compiled_agents() -> Iterator[None]:
         return plain(self, config, task)
 
     Entry.build = build  # type: ignore[method-assign]
-    yield
-    Entry.build = plain  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Entry.build = plain  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keep_compiled_agents() -> Iterator[None]:
+    with compiled_agents_kept():
+        yield
 
 
 class Process:

@@ -14,7 +14,7 @@ from typing import Protocol
 from beeline import runtime
 from beeline.bench.plan import BenchRun
 from beeline.bench.worker import log_path, open_log
-from beeline.errors import BeelineError, ConfigError
+from beeline.errors import BeelineError, ConfigError, RunFolderError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +107,16 @@ class LocalProcesses:
     def submit(self, run: BenchRun) -> None:
         """Start a process; it inherits the lock of the matrix, which is free only when the last of them is gone."""
         with open_log(self.out / run.folder) as log:
-            slot = self.slots.pop(0)
+            slot = self.slots[0]
             # A session of its own: Ctrl-C reaches the runs through this process alone, as SIGTERM.
-            process = subprocess.Popen(
-                [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot, run.module],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(self.lock,), start_new_session=True,
-            )  # fmt: skip
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "beeline.bench.worker", str(self.out), run.folder, slot, run.module],
+                    stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(self.lock,), start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:  # no more processes, files or memory for this user
+                raise RunFolderError(f"no process can be started for {run.folder}: {error.strerror}.") from error
+        self.slots.remove(slot)
         self.active.append(_Worker(run, process, slot))
 
     def running(self) -> list[BenchRun]:

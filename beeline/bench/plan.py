@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -304,6 +303,8 @@ def recorded(out: Path) -> list[BenchRun]:
         found = files.load_json(path)
     except FileNotFoundError:
         return []
+    if not files.is_as_written(found):
+        raise RunFolderError(f"{path} is not as it was written (its SHA-256 is another): put back what was.")
     if found.get("format") != FORMAT:
         raise RunFolderError(f"{path} has format {found.get('format')!r}, but this version reads {FORMAT}.")
     try:
@@ -346,4 +347,4 @@ def record(out: Path, runs: Sequence[BenchRun]) -> None:
     if taken:
         raise RunFolderError(f"{out / taken[0]} exists, but {out} has no matrix.json. Choose another folder with --out.")
     content = {"format": FORMAT, "runs": [dataclasses.asdict(run) for run in runs]}
-    files.write_atomic(out / "matrix.json", json.dumps(content, indent=1).encode())
+    files.write_atomic(out / "matrix.json", files.sealed(content))

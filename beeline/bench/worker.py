@@ -78,8 +78,14 @@ def open_log(folder: Path) -> BinaryIO:
 
 
 def _write_failure(folder: Path, reason: str) -> None:
-    files.make_folder(folder.parent)
-    files.write_atomic(failure_path(folder), json.dumps({"reason": reason}, indent=1).encode())
+    """Leave the reason of a failure; where no space is left for it, the worker's end alone must tell."""
+    from beeline.errors import BeelineError
+
+    try:
+        files.make_folder(folder.parent)
+        files.write_atomic(failure_path(folder), json.dumps({"reason": reason}, indent=1).encode())
+    except BeelineError as error:
+        print(error, file=sys.stderr, flush=True)
 
 
 def _end_with_parent() -> None:

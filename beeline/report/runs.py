@@ -121,6 +121,8 @@ def read_one(path: Path, note: Note) -> Run | None:
 
 def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
     reading.check_config(path, config)
+    if changed := reading.changed(config):
+        say(changed)
     status, metrics = reading.record(path, say, config["env"], config.get("train", {}))
     columns = metrics.columns()
     last = int(columns["step"].max()) if metrics.values.size else 0

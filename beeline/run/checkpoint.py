@@ -183,6 +183,11 @@ class CheckpointStore:
                 manifests.append(self._read_manifest(step))
         return manifests
 
+    def newest_meta(self) -> dict[str, Any]:
+        """What the newest checkpoint whose manifest is intact says of itself; empty where there is none."""
+        manifests = self._manifests()
+        return manifests[-1].meta if manifests else {}
+
     def _referenced(self, manifests: list[_Manifest]) -> set[str]:
         """Return the names of all segments that one of these manifests needs, or that the next save builds on."""
         rings = [base for base, _ in self._bases.values()]

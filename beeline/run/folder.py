@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,7 +77,7 @@ class RunFolder:
     def _write_config(self, plan: Plan) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         config = plan.to_dict() | {"created": now, "versions": runtime.versions(), **runtime.machine()}
-        files.write_atomic(self.path / "config.json", json.dumps(config, indent=1).encode())
+        files.write_atomic(self.path / "config.json", files.sealed(config))
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -114,7 +113,7 @@ class RunFolder:
         if accepted:
             before = config.get("accepted")
             config["accepted"] = [*(before if isinstance(before, list) else []), *accepted]
-        files.write_atomic(self.path / "config.json", json.dumps(config, indent=1).encode())
+        files.write_atomic(self.path / "config.json", files.sealed(config))
 
     def traces(self) -> list[str]:
         """What says that a run had begun here, whatever became of its checkpoints."""

@@ -172,6 +172,7 @@ def load_policy(path: str | Path, within: Path | None = None, **objects: Any) ->
         _check_sizes(config, spaces, arrays)
         agent = algorithm.build(config, spaces)
         policy = trees.from_arrays(agent.blank_policy(), arrays)
+        _check_statistics(arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be used: its description is not complete ({error!r}).") from None
     except (ArithmeticError, ValueError) as error:
@@ -182,6 +183,13 @@ def load_policy(path: str | Path, within: Path | None = None, **objects: Any) ->
 
 
 # --- what a description may say ---------------------------------------------------------------------------------------
+
+
+def _check_statistics(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse statistics of observations that no observations have."""
+    for name, array in arrays.items():
+        if name.endswith(("['count']", "['variance']")) and (array < 0).any():
+            raise CheckpointError(f"its array {name!r} is negative, and no observations have such statistics.")
 
 
 def _check_use(meta: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ file holds is checked once: types, sizes, text, and that it is a file of that fo
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -26,6 +27,7 @@ STATES = ("running", "finished", "stopped", "failed")
 DEEPEST = 16  # levels of a config; the encoders of reports give up at some depth, this is far above any option
 
 Say = Callable[[str], None]
+_silent: Say = lambda text: None  # noqa: E731
 
 
 class Damage(NamedTuple):
@@ -66,6 +68,7 @@ class Status(NamedTuple):
     state: str = "unknown"
     step: int | None = None
     reason: str = ""
+    table: tuple[int, str] | None = None  # bytes and SHA-256 of the metrics table at the end of a run
 
 
 def status(folder: Path, say: Say) -> Status:
@@ -83,19 +86,30 @@ def status(folder: Path, say: Say) -> Status:
             raise UnreadableError(f"{path} is damaged (step is {_short(step)}, no number of steps).")
         if not isinstance(reason, str):
             raise UnreadableError(f"{path} is damaged (reason is {_short(reason)}, no text).")
-        return Status(state, step, legible(reason))
+        if not files.is_as_written(found):
+            raise UnreadableError(f"{path} is not as it was written (its SHA-256 is another).")
+        table = found.get("table")
+        if table is not None and not (isinstance(table, dict) and _whole(table.get("bytes"), 0)):
+            raise UnreadableError(f"{path} is damaged (table is {_short(table)}, no length and SHA-256).")
+        vouched = None if table is None else (table["bytes"], str(table.get("sha256")))
+        return Status(state, step, legible(reason), vouched)
     return Status()
 
 
-def metrics(folder: Path, say: Say) -> Metrics:
-    """The metrics table of a run, as far as it can be read; what cannot is said."""
+def metrics(folder: Path, say: Say, how: Status | None = None) -> Metrics:
+    """The metrics table of a run, as far as it can be read; what cannot, or is not what its status vouches for, is said."""
     found = Metrics()
     with guard(folder, say):
         path = folder / "metrics.csv"
         try:
-            found = tables.parse(files.read_regular(path))
+            data = files.read_regular(path)
         except FileNotFoundError:
             return found
+        found = tables.parse(data)
+        if how and how.table and not found.trouble:
+            size, digest = how.table
+            if hashlib.sha256(data[:size]).hexdigest() != digest and status(folder, _silent) == how:  # else it goes on now
+                raise UnreadableError(f"{path} is damaged (it is not as it was written: its SHA-256 is another).")
         if trouble := found.trouble or _odd(found):
             raise UnreadableError(f"{path} is damaged ({trouble}).")
     return found
@@ -113,7 +127,8 @@ def _odd(table: Metrics) -> str:
 def record(folder: Path, say: Say, task: str = "", train: Mapping[str, Any] | None = None) -> tuple[Status, Metrics]:
     """Status and metrics of a run, compared; `task` and `train` are its task and options, as far as they are known."""
     said: list[str] = []
-    how, table = status(folder, said.append), metrics(folder, said.append)
+    how = status(folder, said.append)
+    table = metrics(folder, said.append, how)
     if not said and (lost := _lost(how, table, _apart(task, train or {}))):
         said.append(lost)
     for text in said:
@@ -161,6 +176,11 @@ def check_config(folder: Path, found: dict[str, Any]) -> None:
     """Raise unless every field that readers use is there and of its type."""
     if wrong := _wrong(found):
         raise UnreadableError(f"{folder / 'config.json'} is damaged ({wrong}).")
+
+
+def changed(found: Mapping[str, Any]) -> str:
+    """What is to be said of a config that is not as it was written; empty where it is."""
+    return "" if files.is_as_written(found) else "config.json is not as it was written (its SHA-256 is another)."
 
 
 def is_foreign(folder: Path, found: dict[str, Any]) -> bool:

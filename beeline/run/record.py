@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -95,6 +94,10 @@ class MetricsTable:
         else:
             files.write_atomic(self.copy, self._known())
         self._new.clear()
+        return self.vouched()
+
+    def vouched(self) -> dict[str, Any]:
+        """Length and SHA-256 of what was written."""
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
     def verify(self) -> None:
@@ -236,11 +239,13 @@ class Recorder:
         if not self.folder:
             return
         path, told = self.folder / "status.json", {"state": state, "step": step, "reason": reason, "pid": os.getpid()}
+        if self.table and state != "running":
+            told["table"] = self.table.vouched()
         try:
-            files.write_atomic(path, json.dumps(told, indent=1).encode().ljust(STATUS_BYTES))
+            files.write_atomic(path, files.sealed(told).ljust(STATUS_BYTES))
         except RunFolderError:  # the file has room of its own, which a full disk cannot take
             short = " ".join(reason.split()).encode("ascii", "replace").decode()[: STATUS_BYTES // 3]
-            files.overwrite(path, json.dumps(told | {"reason": short}, indent=1).encode())
+            files.overwrite(path, files.sealed(told | {"reason": short}))
 
     def sync(self) -> dict[str, Any] | None:
         """Make the table durable; return what a checkpoint vouches for."""

@@ -14,7 +14,7 @@ from beeline.collect import Episode, Lane
 from beeline.errors import CheckpointError, ConfigError
 from beeline.loop import Progress, Trainer
 from beeline.options import FREE
-from beeline.run.checkpoint import Checkpoint
+from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
 
 COUNTS = 2**31  # decisions are counted in 32 bits on the device; updates may go round, since their noise is keyed by 32 bits
@@ -77,15 +77,29 @@ def settle(
     if before.get("beeline") != beeline.__version__:
         report(f"this is Beeline {beeline.__version__}, the checkpoint was made with {before.get('beeline')}: bytes may differ.")
     found = unaccepted(changes(before, plan), accepted)
-    told = ", ".join(f"{change.option} was {json.dumps(change.before)} and is {json.dumps(change.now)}" for change in found)
     if found and not accept:
-        raise CheckpointError(
-            f"config.json has changed since this checkpoint was made: {told}. Put back what was, or go on with what is by "
-            "--accept-config (accept_config=True), which is written into config.json."
-        )
+        raise _refused(found)
     if found:
-        report(f"accepted at step {checkpoint.step}: {told}.")
+        report(f"accepted at step {checkpoint.step}: {_told(found)}.")
     return [change.entry(checkpoint.step) for change in found]
+
+
+def check_before_building(store: CheckpointStore, plan: Plan, accepted: Any, accept: bool) -> None:
+    """Refuse a changed plan before anything is built from it: networks of the size that somebody wrote there, for one."""
+    before = store.newest_meta().get("plan")
+    if isinstance(before, dict) and not accept and (found := unaccepted(changes(before, plan), accepted)):
+        raise _refused(found)
+
+
+def _told(found: Sequence[Change]) -> str:
+    return ", ".join(f"{change.option} was {json.dumps(change.before)} and is {json.dumps(change.now)}" for change in found)
+
+
+def _refused(found: Sequence[Change]) -> CheckpointError:
+    return CheckpointError(
+        f"config.json has changed since this checkpoint was made: {_told(found)}. Put back what was, or go on with what is by "
+        "--accept-config (accept_config=True), which is written into config.json."
+    )
 
 
 def check_length(trainer: Trainer, plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -318,6 +319,37 @@ def test_a_run_whose_log_cannot_be_written_fails_alone(tmp_path: Path) -> None:
     assert taken == [1]
     assert crew.views[runs[0].folder].state == "failed"
     assert f"cannot write {log_path(tmp_path / runs[0].folder)}" in crew.views[runs[0].folder].reason
+
+
+def test_a_worker_without_space_for_its_reason_ends_with_a_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(operation: str, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("beeline.files.fault", full)
+    run = BenchRun("sac", "sac", TASKS[0], 0, 2000, "light", {})
+    assert bench_worker.run_one(tmp_path / "seed0", run) == 1
+    assert capsys.readouterr().err.count("no space left") == 2
+
+
+def test_a_run_that_gets_no_process_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*words: Any, **more: Any) -> Any:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(bench_execute.subprocess, "Popen", none)
+    executor = bench_execute.LocalProcesses(tmp_path, ["0"], 0)
+    with pytest.raises(RunFolderError, match=r"no process can be started for .*: Resource temporarily"):
+        executor.submit(BenchRun("sac", "sac", TASKS[0], 0, 2000, "light", {}))
+    assert executor.free() and not executor.busy()
+
+
+def test_a_plan_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
+    bench_plan.record(tmp_path, bench_plan.expand({"algos": "sac", "tasks": [TASKS[0]], "seeds": 1, "steps": 2000}))
+    path = tmp_path / "matrix.json"
+    path.write_text(path.read_text().replace("2000", "2001"))
+    with pytest.raises(RunFolderError, match="not as it was written"):
+        bench_plan.recorded(tmp_path)
 
 
 def test_the_lock_of_a_matrix_follows_no_link_and_empties_nothing(tmp_path: Path) -> None:

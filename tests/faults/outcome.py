@@ -5,6 +5,7 @@
     silent   something else was shown or computed, and nothing said so
     raw      an error that is not ours, or one of ours that only hides it; a crash
     hang     it did not come to an end
+    lost     what was there before is gone
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Outcome(enum.StrEnum):
     SILENT = "silent"
     RAW = "raw"
     HANG = "hang"
+    LOST = "lost"
+
+
+BAD = (Outcome.SILENT, Outcome.RAW, Outcome.HANG, Outcome.LOST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Trial:
     name: str
     outcome: Outcome
     detail: str = ""
+    count: int = 1  # faults in this trial, such as the kills of a chain
 
     def __str__(self) -> str:
         return f"{self.outcome}: {self.name}{f': {self.detail}' if self.detail else ''}"
@@ -57,15 +63,25 @@ class Shown:
     warnings: Sequence[str] = ()
 
 
-def of_call(name: str, act: Callable[[], Shown], sound: Any, seconds: float = PATIENCE) -> Trial:
-    """Try something in this process; `sound` is the content that it gives without the fault."""
+def worst(name: str, trials: Iterable[Trial]) -> Trial:
+    """One fault that was met by several users, as the worst of what came of it."""
+    order = list(Outcome)
+    found = max(trials, key=lambda trial: order.index(trial.outcome))
+    return dataclasses.replace(found, name=name, detail=f"{found.name}: {found.detail}" if found.detail else found.name)
+
+
+def of_call(name: str, act: Callable[[], Shown], sound: Any, seconds: float = PATIENCE, quotes: bool = False) -> Trial:
+    """Try something in this process; `sound` is the content that it gives without the fault.
+
+    `quotes` says that the error may be one of the user's own code, which is to be named as it is.
+    """
     try:
         with no_longer_than(seconds):
             found = act()
     except Hung as error:
         return Trial(name, Outcome.HANG, str(error))
     except BeelineError as error:
-        return _said(name, [str(error)])
+        return Trial(name, Outcome.CLEAR, str(error)) if quotes else _said(name, [str(error)])
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return Trial(name, Outcome.RAW, f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})")

@@ -512,3 +512,32 @@ def test_a_run_that_is_moved_away_ends_with_a_sentence_and_goes_on_there(tmp_pat
     assert not (tmp_path / "run").exists()
     assert resumed(tmp_path / "moved") == []
     same_run(whole, tmp_path / "moved")
+
+
+def test_a_changed_plan_is_refused_before_anything_is_built_from_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(run, lambda config: set_option(config, "agent.hidden", [10**9]))
+    for place in ("beeline.api.build", "beeline.api.Model._set_up"):
+        monkeypatch.setattr(place, lambda *args, **more: pytest.fail("networks were made"))
+    for act in (resumed, beeline.load):
+        with pytest.raises(CheckpointError, match=r"hidden was \[8, 8\] and is \[1000000000\]"):
+            act(run)  # type: ignore[operator]
+
+
+# --- records that are shown -------------------------------------------------------------------------------------------
+
+
+def test_a_digit_of_a_record_that_is_another_is_said(whole: Path, tmp_path: Path) -> None:
+    from beeline.report.runs import read_one
+
+    def said(path: Path) -> str:
+        found: list[Any] = []
+        assert read_one(path, found.append) is not None
+        return " ".join(map(str, found))
+
+    assert said(whole) == ""
+    changed = {"config.json": b'"gamma": 0.99', "status.json": b'"step": 120', "metrics.csv": b"\n20,"}
+    for name, old in changed.items():
+        run = Path(shutil.copytree(whole, tmp_path / name))
+        shutil.rmtree(run / "checkpoints")  # it is seen without them
+        replace(run / name, old, old.replace(b"0", b"1"))
+        assert f"{name} is" in said(run) and "SHA-256" in said(run)

@@ -14,11 +14,11 @@ from whole_runs import small
 import beeline
 from beeline import agents
 from beeline.agents.base import Defaults, Spaces
+from beeline.agents.options import BODIES
 from beeline.cli.commands import main
 from beeline.envs import registry
 from beeline.errors import ExportError
 from beeline.graph import Graph
-from beeline.networks import BODIES
 from beeline.run import export as exporting
 from beeline.run.policy import Policy, describe
 
@@ -30,7 +30,7 @@ TRIED = [
     *(("sac", {"network": body, "log_std": head}) for body in BODIES for head in ("clip", "tanh")),
     *(("bac", {"network": body, "log_std": head}) for body in BODIES for head in ("clip", "tanh")),
     *((algo, {"network": body}) for algo in ("td3", "bee-td3") for body in BODIES),
-    *(("ppo", {"network": body}) for body in ("tanh", "ln")),
+    *(("ppo", {"network": body}) for body in ("tanh", "mlp")),
     *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3")),
 ]
 

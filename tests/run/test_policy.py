@@ -225,6 +225,17 @@ def test_weights_and_statistics_that_are_not_finite_are_refused(value: float, tm
             beeline.TD3(Walk, init_from=path, **small("td3", normalize_obs=True))
 
 
+def test_statistics_that_no_observations_have_are_refused(tmp_path: Path) -> None:
+    model = beeline.TD3(Walk, **small("td3", normalize_obs=True)).learn(30)
+    arrays = trees.to_arrays(model.policy.policy)
+    names = [name for name in arrays if name.endswith(("['count']", "['variance']"))]
+    assert len(names) == 2
+    for name in names:
+        path = save_arrays(tmp_path / "p.npz", arrays | {name: -arrays[name]}, model.policy.meta)
+        with pytest.raises(CheckpointError, match="no observations have such statistics"):
+            load_policy(path)
+
+
 def test_an_action_that_is_not_finite_is_the_policys_fault(model: Any, tmp_path: Path) -> None:
     """Finite weights can still overflow; evaluation would blame the reward function of the environment."""
     arrays = arrays_of(model)

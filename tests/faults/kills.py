@@ -1,0 +1,180 @@
+"""Kills at random moments: whatever ended a run, and how often, it ends as the one that nobody disturbed."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matrices import lines_in, workers_of
+from outcome import Outcome, Trial
+from trials import WALK, Case, Place, as_traceback, differing, options
+from whole_runs import Process, flags
+
+from beeline import agents
+
+KIND = "kills"
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+LONGER = {"steps": 300, "eval_every": 90, "log_every": 7, "checkpoint_every": 40}
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {}, {"num_envs": 3}, {"n_step": 3}, {"normalize_obs": True}, {"replay_capacity": 90}, {"repeat": 2}, {"diagnose": 100},
+    {"seed": 7, "tensorboard": True},
+)  # fmt: skip
+PATIENCE = 240.0  # seconds that one process of a chain may take
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """Chains of every algorithm in turn, each with other options, and now and then a matrix, here or on Ray."""
+    ray = importlib.util.find_spec("ray") is not None
+    for number in itertools.count():
+        for algo in agents.ALGORITHMS:
+            yield _chain(algo, number, seed)
+        if number % 2 == 0:
+            yield _matrix("local", number, seed)
+        if number % 6 == 1 and ray:
+            yield _matrix("ray", number, seed)
+
+
+def _chain(algo: str, number: int, seed: int) -> Case:
+    name = f"{algo} {number} of seed {seed}"
+    return Case(KIND, name, lambda place: chain(place, name, algo))
+
+
+def _matrix(where: str, number: int, seed: int) -> Case:
+    name = f"bench {where} {number} of seed {seed}"
+    return Case(KIND, name, lambda place: matrix(place, name, where == "ray"))
+
+
+def rows(path: Path) -> int:
+    """Lines of the metrics table of a live run."""
+    try:
+        return (path / "metrics.csv").read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def struck(process: Process, path: Path, row: int, delay: float, number: int) -> bool:
+    """Send a signal a moment after a row was written; whether it met the process."""
+    end = time.monotonic() + PATIENCE
+    while process.alive() and rows(path) < row and time.monotonic() < end:
+        time.sleep(0.002)
+    time.sleep(delay)
+    if not process.alive():
+        return False
+    process.signal(number)
+    return True
+
+
+def ended(process: Process) -> bool:
+    """Wait for a process; whether it came to an end."""
+    end = time.monotonic() + PATIENCE
+    while process.alive():
+        if time.monotonic() > end:
+            process.signal(signal.SIGKILL)
+            process.wait()
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def chain(place: Place, name: str, algo: str) -> Trial:
+    """Train, and resume until the end, with three signals on the way; moved and copied in between."""
+    chance = random.Random(name)
+    variant = chance.choice(VARIANTS)
+    words = ["train", algo, WALK, *flags(options(algo, **(LONGER | _having(algo, variant))))]
+    whole = place.made(("killed", *words), lambda path: place.zygote.run(*words, "--out", path))
+    folder = place.folder()
+    run, kills, total = folder / "run", 0, rows(whole)
+    process = place.zygote.start(*words, "--out", run)
+    for _ in range(3):
+        number = chance.choice(SIGNALS)
+        hit = struck(process, run, rows(run) + chance.randrange(total // 2), chance.uniform(0, 0.03), number)
+        if not ended(process):
+            return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after {signal.Signals(number).name}", kills)
+        if trace := as_traceback(process.err):
+            return Trial(name, Outcome.RAW, trace, kills)
+        kills += hit
+        if hit and process.code not in (0, -number, 128 + number):
+            return Trial(name, Outcome.RAW, f"exit code {process.code} after {signal.Signals(number).name}: {process.err}", kills)
+        if not (run / "config.json").exists():  # it had not begun
+            shutil.rmtree(run, ignore_errors=True)
+            process = place.zygote.start(*words, "--out", run)
+            continue
+        if chance.random() < 0.3:
+            run = run.rename(folder / f"moved{kills}") if chance.random() < 0.5 else _copied(run, folder / f"copy{kills}")
+        process = place.zygote.start("resume", run)
+    if not ended(process):
+        return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after it was resumed", kills)
+    if process.code:
+        return Trial(name, Outcome.RAW, f"resume ended with {process.code}: {process.err.strip()[-300:]}", kills)
+    difference = differing(whole, run) or _left_behind(run)
+    shutil.rmtree(folder, ignore_errors=True)
+    return Trial(name, Outcome.SILENT if difference else Outcome.HELD, difference, kills)
+
+
+def _copied(run: Path, to: Path) -> Path:
+    return Path(shutil.copytree(run, to))
+
+
+def _left_behind(run: Path) -> str:
+    found = [path.name for path in run.rglob("*") if ".tmp" in path.name]
+    return f"left behind: {', '.join(found)}" if found else ""
+
+
+def _having(algo: str, variant: dict[str, Any]) -> dict[str, Any]:
+    """A variant, as far as the algorithm has such options."""
+    known = options(algo, **variant)
+    return {key: value for key, value in variant.items() if key in known}
+
+
+def matrix(place: Place, name: str, ray: bool) -> Trial:
+    """A matrix of two algorithms, killed as a whole or one worker of it, and begun again until it is finished."""
+    chance = random.Random(name)
+    algos = chance.sample(sorted(agents.ALGORITHMS), 2)
+    shared = options("sac", **LONGER)
+    common = [key for key in shared if all(key in options(algo, **LONGER) for algo in algos)]
+    given = flags({key: shared[key] for key in common})
+    words = ["bench", "--algos", ",".join(sorted(algos)), "--tasks", WALK, "--seeds", "1", *given]
+    whole = place.made(("killed", *words), lambda path: place.zygote.run(*words, "--out", path))
+    out, kills = place.folder() / "matrix", 0
+    total = lines_in(whole)
+    for _ in range(2):
+        process = place.zygote.start(*words, "--out", out, *(["--ray", "local"] if ray else []))
+        number, victim = chance.choice(SIGNALS), chance.choice(("parent", "worker"))
+        kills += _strike(process, out, chance.randrange(total), number, victim)
+        if not ended(process):
+            return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after {signal.Signals(number).name} to a {victim}", kills)
+        if trace := as_traceback(process.err):
+            return Trial(name, Outcome.RAW, trace, kills)
+    for again in range(3):
+        process = place.zygote.start(*words, "--out", out, "--retry-failed", *(["--ray", "local"] if ray and not again else []))
+        if not ended(process):
+            return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after it was begun again", kills)
+        if not process.code:
+            break
+    if process.code:
+        return Trial(name, Outcome.RAW, f"it does not go on: {process.err.strip()[-300:]}{process.out.strip()[-300:]}", kills)
+    runs = [path.parent.relative_to(whole) for path in whole.glob("*/*/*/config.json")]
+    difference = "; ".join(found for run in runs if (found := differing(whole / run, out / run)))
+    return Trial(name, Outcome.SILENT if difference else Outcome.HELD, difference, kills)
+
+
+def _strike(process: Process, out: Path, lines: int, number: int, victim: str) -> bool:
+    end = time.monotonic() + PATIENCE
+    while process.alive() and lines_in(out) < lines and time.monotonic() < end:
+        time.sleep(0.01)
+    found = workers_of(out) if victim == "worker" else [process.pid]
+    if not process.alive() or not found:
+        return False
+    try:
+        os.kill(found[0], number)
+    except ProcessLookupError:
+        return False
+    return True

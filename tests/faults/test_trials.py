@@ -1,0 +1,94 @@
+"""A small sample of every kind of fault, and that everything the package writes and trains is tried at all.
+
+`make faults` tries them by the hundred; docs/reliability.md has its figures.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import crafted
+import harness
+import kills
+import limits
+import mutations
+import pytest
+import worlds
+from outcome import BAD, Outcome, Trial
+from trials import Place
+
+from beeline import agents
+from beeline.run import sinks
+
+# Cases by kind: the first of each stream, and at what distance. Kills, full disks and servers have tests of their own besides.
+SAMPLE = {"mutations": (21, 1), "crafted": (14, 17), "worlds": (10, 19), "limits": (4, 7), "serving": (8, 5)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    found = Place(tmp_path_factory.mktemp("faults"))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_no_fault_of_the_sample_is_raw_silent_lost_or_hangs(kind: str, place: Place) -> None:
+    count, apart = SAMPLE[kind]
+    chosen = itertools.islice(harness.stream(kind, 0), 0, count * apart, apart)
+    bad = [trial for case in chosen if (trial := harness.tried(case, place)).outcome in BAD]
+    assert not bad, "\n".join(map(str, bad))
+
+
+def test_a_killed_run_ends_as_the_one_that_nobody_disturbed(place: Place) -> None:
+    trial = kills.chain(place, "sample", "bac")
+    assert trial.outcome == Outcome.HELD, trial
+
+
+def test_every_algorithm_is_killed() -> None:
+    names = [case.name for case in itertools.islice(kills.cases(0), 3 * len(agents.ALGORITHMS))]
+    assert all(any(name.startswith(f"{algo} ") for name in names) for algo in agents.ALGORITHMS)
+
+
+def _kinds_of(subject: Any, folder: Path) -> set[Path]:
+    own = [kind for kind in mutations.FILE_KINDS.values() if kind.subject is subject]
+    return {path for kind in own for path in folder.glob(kind.pattern)}
+
+
+@pytest.mark.parametrize("subject", [mutations.run_folder, mutations.saved_model, mutations.matrix], ids=lambda s: s.__name__)
+def test_every_file_that_is_written_is_damaged(subject: Any, place: Place) -> None:
+    folder = subject(place)
+    written = {path for path in folder.rglob("*") if path.is_file()}
+    assert written == _kinds_of(subject, folder)
+
+
+def test_every_sink_meets_a_full_disk() -> None:
+    written = {name for name, kind in inspect.getmembers(sinks, inspect.isclass) if hasattr(kind, "what") and name != "Sink"}
+    assert written == set(limits.SINKS) - {"none"}
+
+
+def test_there_are_as_many_trials_as_are_promised() -> None:
+    for kind, least in harness.COUNTS.items():
+        found = list(itertools.islice(harness.stream(kind, 0), least))
+        assert len({case.name for case in found}) == len(found)
+        if kind != "kills":  # a chain has several
+            assert len(found) == least or (kind == "serving" and len(found) > 35)
+    assert len(worlds.STEPS) + len(worlds.RESETS) >= 30 and len(crafted.POLICIES) >= 60
+
+
+def test_the_journal_goes_on_where_it_was_ended(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    harness.enter(path, "kills", Trial("a", Outcome.HELD, count=3), "x")
+    harness.enter(path, "kills", Trial("b", Outcome.RAW, "KeyError"), "x")
+    harness.enter(path, "kills", Trial("a", Outcome.HELD), "y")
+    with path.open("a") as file:
+        file.write(json.dumps({"kind": "kills"})[:9])
+    done = harness.journal(path, "x")
+    assert [(each.name, each.outcome, each.count) for each in done] == [("a", "held", 3), ("b", "raw", 1)]
+    assert "| 4 | 3 | 0 | 0 | 1 | 0 | 0 |" in harness.table(done, ("kills",))
+
+
