@@ -1,11 +1,14 @@
 """How fast whole training is, beside stable-baselines3 and SBX, and which share of the processor's limit it reaches.
 
-    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick] [--size N]
+    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick] [--size N] [--against PATH]
 
 Environment steps per second on gym/Walker2d-v5 with one update per step, for two sizes of networks and batch, with the
 same ReLU networks everywhere. Every system runs with one thread and with two, in a worker process of its own that is
 compiled and warm; in each round every worker trains for a few seconds, one at a time, and the best round counts. The
 roof is OpenBLAS's matrix product with two threads in the same rounds. The peers live in .venv-peers, made on first use.
+
+With --against PATH the one peer is Beeline itself as it lies in that work tree (`git worktree add --detach PATH COMMIT`), with
+one thread: round by round both train in turn, and the median of the pairwise ratios is shown with its 90 % interval.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import throughput_more
 import throughput_table as tables
 from throughput_link import HERE, Worker
@@ -112,6 +116,37 @@ def measure(
     return samples, roofs
 
 
+def against(tree: Path, folder: Path, size: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Each of our algorithms now and as it was in another work tree, round by round in turn; ratios above 1 are faster now."""
+    found = []
+    for algo in OURS:
+        options = {"network": "mlp", "hidden": [size, size], "batch_size": size, "threads": 1}
+        with ExitStack() as stack:
+            workers: dict[str, Worker] = {}
+            for name, root in (("now", ROOT), ("before", tree)):
+                spec = {"mode": "train", "algo": algo, "folder": str(folder / f"{algo}-{name}"), "options": options}
+                env = limits(1) | {"PYTHONPATH": str(root)}
+                log = folder / f"{algo}-{name}.log"
+                workers[name] = Worker(sys.executable, "throughput_ours.py", spec, log, env, root / "benchmarks")
+                stack.callback(workers[name].close)
+                workers[name].read()
+            ratios, speeds = [], []
+            for number in range(rounds):
+                order = ("now", "before") if number % 2 else ("before", "now")
+                speed = {name: workers[name].ask(do="train", seconds=seconds)["per_s"] for name in order}
+                ratios.append(speed["now"] / speed["before"])
+                speeds.append(speed["now"])
+        draws = np.random.default_rng(0).choice(ratios, (10_000, rounds))
+        low, high = np.percentile(np.median(draws, axis=1), [5, 95])
+        median = float(np.median(ratios))
+        row = {"algo": algo, "size": size, "median": median, "low": float(low), "high": float(high), "rounds": rounds}
+        holds = median >= 0.97 or low <= 1.0 <= high
+        found.append(row | {"steps_per_s": float(np.median(speeds)), "holds": bool(holds)})
+        verdict = "holds" if holds else "SLOWER"
+        print(f"{algo:8} {median:.3f}  [{low:.3f}, {high:.3f}]  {np.median(speeds):.0f} steps/s  {verdict}", flush=True)
+    return found
+
+
 def main() -> None:
     """Measure, print, write; the exit code says whether everything holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,7 +154,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds of every measurement [6; with --quick 2]")
     parser.add_argument("--quick", action="store_true", help="short rounds of the main table only")
     parser.add_argument("--size", type=int, choices=SIZES, help="one size of networks and batch alone [both]")
+    parser.add_argument("--against", type=Path, metavar="PATH", help="a work tree of another commit, the one peer then")
     given = parser.parse_args()
+    if given.against:
+        rounds, seconds = given.rounds or 15, 2.0 if given.quick else 4.0
+        print(f"{runtime.processor()}, load {os.getloadavg()[0]:.1f}, {rounds} rounds against {given.against}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="throughput-") as name:
+            rows = against(given.against.absolute(), Path(name), given.size or min(SIZES), rounds, seconds)
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        raise SystemExit(not all(row["holds"] for row in rows))
     rounds = given.rounds or (2 if given.quick else 6)
     seconds = 2.0 if given.quick else 4.0
     peers = peers_python()

@@ -25,13 +25,14 @@ class Worker:
     """A subprocess that was started once and is told over its standard input what to measure."""
 
     def __init__(
-        self, python: str | Path, script: str, spec: Mapping[str, Any], log: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+        self, python: str | Path, script: str, spec: Mapping[str, Any], log: Path, env: Mapping[str, str] | None = None,
+        benchmarks: Path = HERE,
+    ) -> None:  # fmt: skip
         self.name = " ".join(str(value) for value in spec.values())
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [str(python), str(HERE / script), json.dumps(dict(spec))],
+                [str(python), str(benchmarks / script), json.dumps(dict(spec))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -24,7 +24,7 @@ PACKAGES = ("jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco")
 
 def config(spec: dict[str, Any]) -> dict[str, Any]:
     """The options of a run: a short warm-up, no evaluation, and all else as it is by default."""
-    return {"steps": 2**31, "random_steps": 100, "learn_after": 0, "eval_episodes": 0} | spec.get("options", {})
+    return {"steps": 2**30, "random_steps": 100, "learn_after": 0, "eval_episodes": 0} | spec.get("options", {})
 
 
 # --- whole training, and its parts ------------------------------------------------------------------------------------
@@ -38,11 +38,13 @@ class Parts:
         import jax.numpy as jnp
 
         from beeline import envs
-        from beeline.agents.base import Batches
 
-        self._agent, self._batches = trainer.agent, Batches
-        self._state = jax.tree.map(jnp.array, trainer.state)  # the training's own state would be consumed
-        self._batch = trainer.replay.sample(1, 0, trainer.updates_per_decision, trainer.agent.config.batch_size)
+        self._agent = trainer.agent
+        # The training's own state would be consumed; what is NumPy lives on the host and stays there.
+        self._state = jax.tree.map(lambda leaf: leaf if isinstance(leaf, np.ndarray) else jnp.array(leaf), trainer.state)
+        data = trainer.agent.draw(trainer.state, trainer.memories, trainer.clock)
+        assert data is not None
+        self._batch = data.train
         self._done = 0
         self._env = envs.make(TASK)
         rows = trainer.replay.export(0, trainer.replay.oldest(0), trainer.replay.rows(0))
@@ -54,11 +56,13 @@ class Parts:
         """Updates per second."""
         import jax
 
+        from beeline.memory import Data
+
         count = len(self._batch.reward)
 
         def work() -> int:
             for _ in range(max(1, BLOCK // count)):
-                self._state, _ = self._agent.update(self._state, self._batches(self._batch, self._done))
+                self._state, _ = self._agent.update(self._state, Data(self._batch, self._done))
                 self._done += count
             jax.block_until_ready(self._state)
             return max(1, BLOCK // count) * count
@@ -101,7 +105,7 @@ def train(parent: Parent, spec: dict[str, Any]) -> None:
             versions = {"beeline-rl": found.get("beeline-rl", "source"), **{name: found[name] for name in PACKAGES}}
             return self.pacer.ready(event.step, {"versions": versions, "threads": trainer.config.threads})
 
-    api.train(spec["algo"], TASK, out=spec["folder"], callbacks=[Paced()], **config(spec))
+    api.train(spec["algo"], TASK, preset="light", verbose=0, out=spec["folder"], callbacks=[Paced()], **config(spec))
 
 
 def first_update(parent: Parent, spec: dict[str, Any]) -> None:
@@ -120,7 +124,7 @@ def first_update(parent: Parent, spec: dict[str, Any]) -> None:
             return False
 
     options = config(spec) | {"random_steps": 1_000}
-    api.train(spec["algo"], TASK, out=spec["folder"], callbacks=[Told()], **options)
+    api.train(spec["algo"], TASK, preset="light", verbose=0, out=spec["folder"], callbacks=[Told()], **options)
 
 
 # --- the ring, many updates, checkpoints ------------------------------------------------------------------------------
@@ -155,8 +159,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
     """Updates from rings of several sizes, several updates per call, and checkpoints with a full ring."""
     import jax
 
-    from beeline.agents.base import Batches
-    from beeline.memory import Replay
+    from beeline.memory import Data, Replay
     from beeline.run.build import attach, build
     from beeline.run.folder import RunFolder
     from beeline.run.plan import Plan
@@ -175,7 +178,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
         rows = request["rows"]
         if rows not in rings:
             before = resident()
-            replay = Replay(rows, base.agent.spaces.obs_dim, base.agent.spaces.action_dim)
+            replay = Replay(rows, base.agent.task.spaces.obs_dim, base.agent.task.spaces.action_dim)
             fill(replay, rows - 1)
             rings[rows] = replay, resident() - before
         replay, memory = rings[rows]
@@ -184,7 +187,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
         def work() -> int:
             nonlocal done
             for _ in range(BLOCK):  # drawn while the update before it runs, as the loop does
-                base.state, _ = base.agent.update(base.state, Batches(replay.sample(0, done, 1, size), done))
+                base.state, _ = base.agent.update(base.state, Data(replay.sample(0, done, 1, size), done))
                 done += 1
             jax.block_until_ready(base.state)
             return BLOCK
@@ -200,7 +203,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
             batch = made.replay.sample(0, 0, count, made.agent.config.batch_size)
             began, state, first = time.perf_counter(), made.state, 0
             for _ in range(2):  # both phases of a delay of two are compiled here
-                state, _ = made.agent.update(state, Batches(batch, first))
+                state, _ = made.agent.update(state, Data(batch, first))
                 first += count
             jax.block_until_ready(state)
             answer["compile_s"] = time.perf_counter() - began
@@ -209,7 +212,7 @@ def laboratory(parent: Parent, spec: dict[str, Any]) -> None:
 
         def work() -> int:
             for _ in range(max(1, BLOCK // count)):
-                held[1], _ = held[0].update(held[1], Batches(held[2], held[3]))
+                held[1], _ = held[0].update(held[1], Data(held[2], held[3]))
                 held[3] += count
             jax.block_until_ready(held[1])
             return max(1, BLOCK // count) * count
