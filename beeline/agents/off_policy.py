@@ -23,11 +23,12 @@ from jax.lax import stop_gradient
 from beeline import rng
 from beeline.agents import schedule
 from beeline.agents.actors import Actor
-from beeline.agents.backup import Backup, Bee, Noise, follow
+from beeline.agents.backup import Backup, Noise, follow
 from beeline.agents.base import Defaults, Task
 from beeline.agents.critic import Critic
 from beeline.agents.noise import ActingNoise
 from beeline.agents.objective import Metrics, Objective
+from beeline.agents.readings import Readings
 from beeline.graph import Graph
 from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
 from beeline.networks import Draw, Learnable, Params, Slot, init_statistics, normalise, observe, write_normalised
@@ -51,7 +52,7 @@ class State:
     host: dict[str, Any]  # NumPy: what the compiled update reads and never changes
 
 
-class OffPolicy(Defaults):
+class OffPolicy(Readings, Defaults):
     """The agent: a config, the parts built from it, and compiled `act` and `update`."""
 
     def __init__(
@@ -295,51 +296,3 @@ class OffPolicy(Defaults):
             return [self.critic.q(params, *pairs[0])]
         obs, action = (jnp.concatenate(each) for each in zip(*pairs))
         return jnp.split(self.critic.q(params, obs, action), len(pairs), axis=-1)
-
-    # --- what instruments read --------------------------------------------------------------------------------------
-
-    @property
-    def soft(self) -> bool:
-        """Whether the policy has an entropy."""
-        return self.actor.stochastic
-
-    @property
-    def has_value(self) -> bool:
-        """Whether there is an exploit estimator."""
-        return isinstance(self.backup, Bee)
-
-    has_blend = has_value
-
-    def seen(self, state: State, obs: Array) -> Array:
-        """Observations as the networks see them."""
-        return normalise(state.host["statistics"], obs)
-
-    def acting(self, state: State) -> Any:
-        """Policy, statistics and temperature."""
-        return state.actor.live, state.host["statistics"], state.objective
-
-    def sample(self, acting: Any, key: Array, obs: Array) -> tuple[Array, Array]:
-        """ã ~ π(·|s), deterministic where the policy is, and its bonus −α log π(ã|s)."""
-        params, statistics, objective = acting
-        noise = jax.random.normal(key, (*obs.shape[:-1], self.spaces.action_dim))
-        action, log_prob = self.actor.sample(noise, self.actor.output(params, normalise(statistics, obs)))
-        return action, self.objective.bonus(objective, log_prob)
-
-    def q(self, state: State, obs: Array, action: Array) -> Array:
-        """Every live critic's Q(s, a)."""
-        return self.critic.q(state.critic.live, self.seen(state, obs), action)
-
-    def v(self, state: State, obs: Array) -> Array:
-        """The exploit estimator's V(s)."""
-        assert isinstance(self.backup, Bee)
-        return self.backup.v(state.backup["value"].live, self.seen(state, obs))
-
-    def lam(self, state: State, batch: Batch, key: Array) -> Array:
-        """λ as the next update's blend would choose it."""
-        batch = self.scaled(state.host, batch)
-        noise = {name: jax.random.normal(key, batch.action.shape) for name in self.backup.streams}
-        pairs, seen = self.backup.look(state, batch, noise)
-        terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))
-        worst = self.critic.worst(self.critic.q(state.critic.live, batch.obs, batch.action))
-        assert isinstance(self.backup, Bee)
-        return self.backup.blended(state.backup, terms, worst)[1]
