@@ -1,4 +1,4 @@
-"""What the loop is handed and by which it knows it: callbacks, and where rows, checkpoints and policies go."""
+"""What the loop is handed, and by what it knows it: callbacks, where rows, checkpoints and policies go, and how far a run is."""
 
 from __future__ import annotations
 
@@ -106,3 +106,18 @@ class Diagnoser(Protocol):
 
     def __call__(self, state: Any, replay: Replay, step: int) -> dict[str, float]:
         """The values of its columns."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run is; small enough to be stored as plain values."""
+
+    step: int = 0
+    decisions: int = 0
+    updates: int = 0
+    evaluations: int = 0
+    rows: int = 0
+    best_return: float | None = None
+    best_step: int = -1
+    done: list[str] = dataclasses.field(default_factory=list)  # events that happen once and have happened
+    pending: bool = False  # what is due after this step was given up at a signal, and is done first when the run goes on

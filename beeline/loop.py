@@ -23,7 +23,7 @@ from beeline.agents.base import Agent
 from beeline.collect import Collector
 from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
 from beeline.evaluate import Evaluation, Player, evaluate
-from beeline.handed import Callback, Diagnoser, EvaluationEvent, PolicyWriter, Record, Restorable, StepEvent, Store
+from beeline.handed import Callback, Diagnoser, EvaluationEvent, PolicyWriter, Progress, Record, Restorable, StepEvent, Store
 from beeline.memory import Clock, Data, Replay
 from beeline.options import TrainConfig
 
@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     import gymnasium
 
     from beeline.events import Event
-
-
-@dataclasses.dataclass
-class Progress:
-    """How far a run is; small enough to be stored as plain values."""
-
-    step: int = 0
-    decisions: int = 0
-    updates: int = 0
-    evaluations: int = 0
-    rows: int = 0
-    best_return: float | None = None
-    best_step: int = -1
-    done: list[str] = dataclasses.field(default_factory=list)  # events that happen once and have happened
-    pending: bool = False  # what is due after this step was given up at a signal, and is done first when the run goes on
 
 
 class Trainer:
