@@ -6,13 +6,17 @@ SUITES_VENV ?= .venv-all
 SUITES_BIN := $(SUITES_VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test test-slow test-suites test-all test-ends lint bench faults clean
+.PHONY: train test test-long test-suites test-all test-ends lint bench faults clean
 
 train: $(VENV)/.core
 	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not suite" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not suite and not long" tests
+
+# Trainings of more than a minute; each has a small sister in `make test`.
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 0 -m "long and not suite" tests
 
 test-suites: $(SUITES_VENV)/.suites
 	$(SUITES_BIN)/python -m pytest -n 2 --dist worksteal -m suite tests

@@ -1,20 +1,46 @@
-"""Small trainings that must reach a score: each algorithm, its light preset, one fixed seed."""
+"""Small trainings that must reach a score: each algorithm, its light preset, one fixed seed.
+
+Where a training takes more than a minute it is marked `long` (`make test-long`); its small sister is in `make test`.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from toys import Walk
 
 import beeline
 from beeline.agents import OWN
 
+OFF_POLICY = sorted(set(OWN) - {"ppo"})  # on-policy: see tests/agents/test_ppo.py
+QUICK = ("bac", "sac", "bee-td3", "td3")
+
 
 @pytest.mark.learns
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", sorted(set(OWN) - {"ppo"}))  # on-policy: see tests/agents/test_ppo.py
+@pytest.mark.parametrize("algo", [pytest.param(a, marks=() if a in QUICK else pytest.mark.long) for a in OFF_POLICY])
 def test_learns_pendulum_within_ten_thousand_steps(algo: str) -> None:
     """Mean of 20 deterministic episodes; a random policy has about −1200, a good one −150."""
-    model: beeline.Model = beeline.model(algo)("gym/Pendulum-v1", seed=0, eval_episodes=0, log_every=5_000)
+    model: beeline.Model = beeline.model(algo)("gym/Pendulum-v1", preset="light", seed=0, eval_episodes=0, log_every=5_000)
     model.learn(10_000)
-    env_model = beeline.model(algo)("gym/Pendulum-v1", seed=0, eval_episodes=20)
+    env_model = beeline.model(algo)("gym/Pendulum-v1", preset="light", seed=0, eval_episodes=20)
     env_model.trainer.state = model.trainer.state
     assert env_model.evaluate(episodes=20).mean >= -250
+
+
+@pytest.mark.learns
+@pytest.mark.parametrize("algo", OFF_POLICY)
+def test_learns_to_stay_near_the_middle(algo: str) -> None:
+    """The small sister: fifteen hundred steps of a walk on a line; untrained policies have −1.8 to −5.7, good ones −0.1."""
+    options: dict[str, Any] = {
+        "hidden": (32, 32), "batch_size": 32, "random_steps": 200, "learn_after": 200, "gamma": 0.9, "log_every": 500,
+        "actor_lr": 1e-3, "critic_lr": 1e-3, "value_lr": 1e-3, "replay_capacity": 5_000, "limit": 20,
+    }  # fmt: skip
+    options |= {} if "td3" in algo or "rrs" in algo else {"alpha": 0.1}
+    model = beeline.model(algo)(Walk, preset="light", eval_episodes=0, verbose=0, **options)
+    judge = beeline.model(algo)(Walk, preset="light", eval_episodes=20, verbose=0, **options)
+    assert judge.evaluate(episodes=20).mean < -1.5
+    model.learn(1_500)
+    judge.trainer.state = model.trainer.state
+    assert judge.evaluate(episodes=20).mean > -0.2
