@@ -39,7 +39,7 @@ TABLE = (
     _row("action_repeat frame_skip frameskip", "repeat"),
     _row("max_episode_steps time_limit episode_length max_ep_len horizon", "limit"),
     _row("tensorboard_log tb_log_name use_tb", "tensorboard", "the events lie in the run folder, which out names"),
-    _row("track use_wandb wandb_project_name wandb_project wandb_entity", "wandb"),
+    _row("track use_wandb wandb_project_name wandb_entity", "wandb"),
     _row("capture_video save_video record_video", "video"),
     _row("cuda gpu use_gpu no_cuda", "device", "such as cpu or gpu"),
     _row("log_dir logdir save_dir save_path output_dir outdir exp_name run_name experiment_name", "out"),

@@ -110,7 +110,7 @@ def test_algos_lists_theirs_with_its_group_and_says_what_failed_and_why(env: dic
     assert "actor-critic" in lines["expected-sac"] and "BEE" in lines["bee-expected-sac"]
     told = " ".join(done.stdout.split())
     for name, (_, why) in BROKEN.items():
-        assert f"not usable {name} (package broken-{name}, {name}_module:ENTRY: " in told and why in told
+        assert f"not usable: {name} (package broken-{name}, {name}_module:ENTRY: " in told and why in told
 
 
 def test_broken_packages_do_no_harm_and_are_named_when_asked_for(installed: None) -> None:

@@ -15,7 +15,7 @@ from whole_runs import small
 import beeline
 from beeline.agents import get
 from beeline.agents.base import Judged
-from beeline.api import MODELS
+from beeline.api import model as model_of
 from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import Diagnoser, Effort
 from beeline.memory import Batch, Clock, Data, Replay
@@ -119,7 +119,7 @@ def test_what_stands_in_for_a_missing_next_action_does_not_matter() -> None:
 def test_lambda_zero_gives_the_same_bytes(algo: str) -> None:
     options = small(algo)
     steps = options.pop("steps")
-    models = [MODELS[name]("gym/Pendulum-v1", **options, **more).learn(steps)
+    models = [model_of(name)("gym/Pendulum-v1", **options, **more).learn(steps)
               for name, more in ((algo, {}), (f"bee-{algo}", {"lam": 0.0}))]  # fmt: skip
     assert models[0].trainer.progress.updates >= 80
     assert leaves_equal(models[0].trainer.state, models[1].trainer.state)
@@ -178,7 +178,7 @@ def test_each_backbone_has_its_own_options_and_presets() -> None:
 def test_instruments_read_it_and_its_blend() -> None:
     options = small("bee-maxq", blend="ada", diagnose=100)
     steps = options.pop("steps")
-    model = MODELS["bee-maxq"]("toys:Walk-v0", **options)
+    model = model_of("bee-maxq")("toys:Walk-v0", **options)
     model.trainer.diagnoser = Diagnoser(
         model.trainer.agent, model.trainer.diagnoser.env, 0, Effort(pairs=20, states=64, batches=2, passive=Fit(steps=5))
     )

@@ -19,7 +19,7 @@ from beeline.agents import get, make_config
 from beeline.agents.base import Judged, Task
 from beeline.agents.options import BLENDS, EXPLOITS
 from beeline.agents.rrs import SEVEN
-from beeline.api import MODELS
+from beeline.api import model as model_of
 from beeline.cli import main
 from beeline.diagnostics.delta import Fit
 from beeline.diagnostics.monitor import Diagnoser, Effort
@@ -178,7 +178,7 @@ def test_the_critics_of_one_shift_of_zero_are_those_of_td3() -> None:
 def test_lambda_zero_gives_the_same_bytes() -> None:
     options = small("rrs", switch_every=20)
     steps = options.pop("steps")
-    one, two = (MODELS[name]("toys:Walk-v0", **options, **more).learn(steps)
+    one, two = (model_of(name)("toys:Walk-v0", **options, **more).learn(steps)
                 for name, more in (("rrs", {}), ("bee-rrs", {"lam": 0.0})))  # fmt: skip
     assert one.trainer.progress.updates >= 80
     assert leaves_equal(one.trainer.state, two.trainer.state)
@@ -349,7 +349,7 @@ def test_instruments_read_the_pair_with_the_smallest_shift() -> None:
 def test_a_diagnosis_of_it() -> None:
     options = small("bee-rrs", blend="ada", diagnose=100)
     steps = options.pop("steps")
-    model = MODELS["bee-rrs"]("toys:Walk-v0", **options)
+    model = model_of("bee-rrs")("toys:Walk-v0", **options)
     effort = Effort(pairs=20, states=64, batches=2, passive=Fit(steps=5))
     model.trainer.diagnoser = Diagnoser(model.trainer.agent, model.trainer.diagnoser.env, 0, effort)
     model.learn(steps)

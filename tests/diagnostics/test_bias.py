@@ -12,8 +12,9 @@ from toys import Walk
 
 from beeline import agents, envs
 from beeline.diagnostics import bias
-from beeline.diagnostics.probe import Probe, root_key
+from beeline.diagnostics.probe import Probe
 from beeline.errors import ConfigError, EnvError
+from beeline.rng import root as root_key
 from beeline.run.build import spaces_of
 
 

@@ -16,9 +16,9 @@ import beeline as api
 from beeline import agents, trees
 from beeline.agents.base import Spaces
 from beeline.cli import main
-from beeline.diagnostics import delta, diagnose_run, draw_q_bands, monitor, plots
+from beeline.diagnostics import delta, monitor, plots
 from beeline.errors import ConfigError, EnvError, RunFolderError
-from beeline.run.diagnose import crossings, relative
+from beeline.run.diagnose import crossings, diagnose_run, draw_q_bands, relative
 
 WALK = "toys:Walk-v0"
 OPTIONS = small("bac", blend="ada", diagnose=30)  # 60 and 120 are rows of the log as well, 30 and 90 are not

@@ -65,8 +65,9 @@ def save(store: CheckpointStore, step: int, replay: Replay, note: str = "") -> P
 def same_ring(left: Replay, right: Replay, updates: int = 3) -> None:
     assert len(left) == len(right)
     options: dict[str, Any] = {"n_step": 3, "with_next_action": True}
-    for a, b in zip(left.sample(1, 5, updates, 64, **options), right.sample(1, 5, updates, 64, **options)):
-        assert a is not None and b is not None and a.tobytes() == b.tobytes()
+    ours, theirs = (ring.sample(1, 5, updates, 64, **options) for ring in (left, right))
+    for a, b in zip((*ours[:5], *(ours.extras or {}).values()), (*theirs[:5], *(theirs.extras or {}).values()), strict=True):
+        assert a.tobytes() == b.tobytes()
     for lane in range(left.lanes):
         ours, theirs = left.open_episode(lane), right.open_episode(lane)
         assert (ours is None) == (theirs is None)
@@ -96,7 +97,7 @@ def go_on(root: Path, step: int) -> None:
     save(store, step + 13, replay)
     verify(root, {(step + 13, "")})
     assert not list((root / "checkpoints").glob(".*"))
-    named = {segment["name"] for other in store.steps() for segment in manifest(root, other)["replay"]["segments"]}
+    named = {segment["name"] for other in store.steps() for segment in manifest(root, other)["memories"]["replay"]["segments"]}
     assert {path.name for path in (root / "replay").iterdir()} == named
     assert all(len(list(store.folder(other).iterdir())) == 2 for other in store.steps())
 
@@ -289,7 +290,7 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path, monkeypatc
 def test_a_flipped_byte_anywhere_is_reported_and_the_one_before_is_used(tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     series(origin, [10, 20])
-    shared = {segment["name"] for segment in manifest(origin, 10)["replay"]["segments"]}
+    shared = {segment["name"] for segment in manifest(origin, 10)["memories"]["replay"]["segments"]}
     newest = [path for path in (origin / "replay").iterdir() if path.name not in shared]
     newest += (CheckpointStore(origin).folder(20)).iterdir()
     assert len(newest) == 3
@@ -371,23 +372,23 @@ def set_at(*path: Any) -> Callable[[dict[str, Any]], None]:
     [
         set_at("state", "name", "../../../secret.npz"),
         set_at("state", "name", 3),
-        set_at("replay", "segments", 0, "name", "../../secret"),
-        set_at("replay", "segments", 0, "name", "/etc/passwd"),
-        set_at("replay", "segments", 0, "lanes", [[0, 5]]),
-        set_at("replay", "segments", 0, "lanes", [[5, 0], [0, 9]]),
-        set_at("replay", "segments", []),
-        set_at("replay", "rows", [0, -3]),
-        set_at("replay", "rows", [10**9, 10**9]),
-        set_at("replay", "capacity", 10**18),
-        set_at("replay", "capacity", 1),
-        set_at("replay", "capacity", "many"),
-        set_at("replay", "obs_dim", OBS + 1),
-        set_at("replay", "lanes", 3),
-        set_at("replay", 7),
+        set_at("memories", "replay", "segments", 0, "name", "../../secret"),
+        set_at("memories", "replay", "segments", 0, "name", "/etc/passwd"),
+        set_at("memories", "replay", "segments", 0, "lanes", [[0, 5]]),
+        set_at("memories", "replay", "segments", 0, "lanes", [[5, 0], [0, 9]]),
+        set_at("memories", "replay", "segments", []),
+        set_at("memories", "replay", "rows", [0, -3]),
+        set_at("memories", "replay", "rows", [10**9, 10**9]),
+        set_at("memories", "replay", "capacity", 10**18),
+        set_at("memories", "replay", "capacity", 1),
+        set_at("memories", "replay", "capacity", "many"),
+        set_at("memories", "replay", "obs_dim", OBS + 1),
+        set_at("memories", "replay", "lanes", 3),
+        set_at("memories", "replay", 7),
         set_at("state", None),
         set_at("meta", []),
         set_at("step", 11),
-        set_at("format", 2),
+        set_at("format", 3),
     ],
 )
 def test_hostile_manifests_are_checkpoint_errors(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -418,7 +419,7 @@ def test_pickled_content_is_never_run(tmp_path: Path) -> None:
         entry = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
         def change(content: dict[str, Any], name: str = name, entry: dict[str, Any] = entry) -> None:
-            (content["state"] if name == "state" else content["replay"]["segments"][0]).update(entry)
+            (content["state"] if name == "state" else content["memories"]["replay"]["segments"][0]).update(entry)
 
         rewrite(tmp_path, 10, change)
         with pytest.raises(CheckpointError, match="npz"):
