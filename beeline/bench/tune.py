@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -148,7 +149,7 @@ def open_study(out: Path, plan: TunePlan) -> Study:
             raise ValueError("it does not look for the highest score")
         for trial in study.get_trials(deepcopy=False):
             _check_trial(trial, plan)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read: it is none of this search ({type(error).__name__}: {error}).") from None
     return study
 
@@ -163,8 +164,9 @@ def _check_trial(trial: FrozenTrial, plan: TunePlan) -> None:
     steps, reports = list(trial.intermediate_values), list(trial.intermediate_values.values())
     if not all(isinstance(step, int) and not isinstance(step, bool) for step in steps):
         raise ValueError(f"trial {trial.number} has evaluations at {steps}, which are no steps")
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (*values, *reports)):
-        raise ValueError(f"trial {trial.number} has scores that are no numbers")
+    numbers = [value for value in (*values, *reports) if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values) + len(reports) or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"trial {trial.number} has scores that are no finite numbers")
     if not isinstance(trial.user_attrs.get(REASON, ""), str):
         raise ValueError(f"trial {trial.number} has a reason that is no text")
 

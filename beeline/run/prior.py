@@ -138,7 +138,7 @@ def _read_copy(path: Path, sha256: str | None, spaces: Spaces) -> Prior:
 def read(option: str, path: Path, spaces: Spaces) -> Prior:
     """The data at `path`, whatever they are, held against the sizes and bounds of the environment."""
     try:
-        if not os.path.exists(path):  # pathlib's own raises for names that are too long
+        if not os.path.exists(path):  # noqa: PTH110 (pathlib's own raises for names that are too long)
             raise ValueError("there is nothing at this path")
         if not path.is_dir():
             return _from_npz(path, spaces)

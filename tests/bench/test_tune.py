@@ -21,7 +21,6 @@ from beeline.bench import outcome, space  # noqa: E402
 from beeline.bench import plan as bench_plan  # noqa: E402
 from beeline.bench import tune as bench_tune  # noqa: E402
 from beeline.bench.execute import Ended  # noqa: E402
-from beeline.bench.plan import BenchRun  # noqa: E402
 from beeline.bench.space import Choice, Range, TunePlan  # noqa: E402
 from beeline.errors import BeelineError, MissingExtraError, RunFolderError  # noqa: E402
 
@@ -236,12 +235,13 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 CRAFTED = [
-    {"values": ["x"]}, {"values": [1.0, 2.0]}, {"values": [True]}, {"directions": [1]}, {"directions": [2, 2]},
+    {"values": ["x"]}, {"values": [10**400]}, {"distribution": "[" * 50_000}, {"values": [1.0, 2.0]}, {"values": [True]},
+    {"directions": [1]}, {"directions": [2, 2]},
     {"step": "x"}, {"intermediate_value": "x"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CRAFTED, ids=str)
+@pytest.mark.parametrize("change", CRAFTED, ids=lambda change: str(change)[:30])
 def test_a_crafted_journal_without_seals_is_refused_in_words(change: dict[str, Any], tmp_path: Path) -> None:
     plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_tune.JOURNAL
     search(tmp_path, plan)

@@ -160,12 +160,12 @@ def _endless(model: Any) -> None:
     """A loop of 4·10¹⁸ turns."""
     from onnx import TensorProto, helper
 
+    info = helper.make_tensor_value_info
     _use(model, "looped")
     turn = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Neg", ["x"], ["y"])], "turn",
-        [helper.make_tensor_value_info("n", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-         helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
-        [helper.make_tensor_value_info("go_on", TensorProto.BOOL, []), helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [info("n", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("x", TensorProto.FLOAT, None)],
+        [info("go_on", TensorProto.BOOL, []), info("y", TensorProto.FLOAT, None)],
     )  # fmt: skip
     model.graph.initializer.append(helper.make_tensor("turns", TensorProto.INT64, [], [4 * 10**18]))
     model.graph.initializer.append(helper.make_tensor("yes", TensorProto.BOOL, [], [True]))
@@ -217,7 +217,8 @@ GRAPHS: dict[str, Callable[[bytes], bytes]] = {
     **{f"no {entry}": _entry(entry, None) for entry in ENTRIES},
     **{f"{entry} {text[:12]!r}": _entry(entry, text) for entry in ENTRIES for text in ODD_TEXTS},
     "nan": _largest(lambda array: array * np.float32("nan")), "another shape": _largest(lambda array: array[:-1]),
-    "double": _largest(lambda array: array.astype(np.float64)), "text array": _largest(lambda array: array.astype(str).astype(object)),
+    "double": _largest(lambda array: array.astype(np.float64)),
+    "text array": _largest(lambda array: array.astype(str).astype(object)),
     "no nodes": _model(lambda model: model.graph.node.__delitem__(slice(None))),
     "no graph": _model(lambda model: model.ClearField("graph")), "opset of the future": _model(
         lambda model: setattr(model.opset_import[0], "version", 10**6)),
@@ -225,7 +226,7 @@ GRAPHS: dict[str, Callable[[bytes], bytes]] = {
     "unknown operation": _first("Evil"), "somebody's operation": _first("PyOp", domain="ai.onnx.contrib"),
     "another input": _model(lambda model: setattr(model.graph.input[0], "name", "evil")),
     "two outputs": _model(lambda model: model.graph.output.append(model.graph.output[0])), "endless": _model(_endless),
-    "huge": _model(_huge), "long": _model(_long), "one row for many": _first("ReduceSum", keepdims=1),
+    "huge": _model(_huge), "long": _model(_long), "turned": _first("Transpose"),
     "arrays in /etc/passwd": _elsewhere("/etc/passwd"), "arrays above": _elsewhere("../../../etc/passwd"),
     "arrays in a device": _elsewhere("/dev/zero"), "arrays nowhere": _elsewhere("nothing.bin"),
 }  # fmt: skip
@@ -248,7 +249,7 @@ def exported(place: Place, name: str, what: str) -> Trial:
 
 def _lines(**change: Any) -> Callable[[list[dict[str, Any]]], object]:
     """Every line that has such an entry has it so."""
-    return lambda lines: [line.update({key: value}) for line in lines for key, value in change.items() if line.get(key) is not None]
+    return lambda lines: [line.update({key: new}) for line in lines for key, new in change.items() if line.get(key) is not None]
 
 
 STUDIES: dict[str, Callable[[list[dict[str, Any]]], object]] = {
@@ -270,7 +271,7 @@ STUDIES: dict[str, Callable[[list[dict[str, Any]]], object]] = {
         "reason": [1]}}),
 }  # fmt: skip
 # Scores that somebody made up, in a journal whose seals were taken away, are the user's own.
-MADE_UP = ("values", "intermediate_value", "state", "step", "param_value_internal", "op_code", "trial_id")
+MADE_UP = ("all twice", "values", "intermediate_value", "state", "step", "param_value_internal", "op_code", "trial_id")
 
 
 def study(place: Place, name: str, what: str) -> Trial:

@@ -27,7 +27,7 @@ from beeline.deploy import OnnxPolicy
 from beeline.run import prior
 
 sys.path.append(str(Path(__file__).parents[1] / "deploy"))
-from policies import small_policy  # noqa: E402
+from policies import small_policy
 
 SPACES = Spaces(2, (-2.0, 0.0), (3.0, 1.0))  # those of Walk
 LOADED = 65  # the step from which load_prior waits for a reset

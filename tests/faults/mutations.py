@@ -88,7 +88,8 @@ def evaluate(place: Place, path: Path, name: str) -> Trial:
 def _sound(place: Place, path: Path) -> Path:
     """The same without the damage: a copy has the name of what it is a copy of."""
     alone = path.suffix == ".npz"
-    subject = {kind.__name__: kind for kind in (run_folder, saved_model, given.prior_run)}[path.parent.name if alone else path.name](place)
+    known = {kind.__name__: kind for kind in (run_folder, saved_model, given.prior_run)}
+    subject = known[path.parent.name if alone else path.name](place)
     return subject / path.name if alone else subject
 
 

@@ -27,7 +27,9 @@ from beeline import agents
 from beeline.run import prior, sinks
 
 # Cases by kind: the first of each stream, and at what distance. Kills, full disks and servers have tests of their own besides.
-SAMPLE = {"mutations": (len(mutations.FILE_KINDS), 1), "crafted": (24, 19), "worlds": (10, 19), "limits": (4, 7), "serving": (8, 5)}
+SAMPLE = {
+    "mutations": (len(mutations.FILE_KINDS), 1), "crafted": (24, 19), "worlds": (10, 19), "limits": (4, 7), "serving": (8, 5),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
