@@ -24,6 +24,7 @@ from outcome import BAD, Outcome, Trial
 from trials import Place
 
 from beeline import agents
+from beeline.report import references
 from beeline.run import prior, sinks
 
 # Cases by kind: the first of each stream, and at what distance. Kills, full disks and servers have tests of their own besides.
@@ -75,7 +76,9 @@ def test_every_file_that_is_written_is_damaged(subject: Any, place: Place) -> No
 def test_every_file_that_only_some_folders_have_is_damaged(place: Place) -> None:
     """What a run with prior data, a search and a folder of runs have beside what every run has."""
     ordinary = {path.name for path in mutations.run_folder(place).iterdir()}
-    for subject in (given.prior_run, given.search, mutations.records):
+    out = mutations.records(place)  # readers write their tables into it
+    assert out / references.FILE in _kinds_of(mutations.records, out)
+    for subject in (given.prior_run, given.search):
         folder = subject(place)
         own = {path for path in folder.iterdir() if path.is_file() and path.name not in ordinary}
         assert own and own <= _kinds_of(subject, folder), subject.__name__
