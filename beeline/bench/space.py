@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +168,9 @@ def recorded(out: Path) -> TunePlan | None:
         found = files.load_json(out / FILE)
     except FileNotFoundError:
         return None
+    if not files.is_as_written(found):
+        raise RunFolderError(f"{out / FILE} is not as it was written (its SHA-256 is another): put back what was.")
+    found.pop(files.SEAL, None)
     if found.pop("format", None) != FORMAT:
         raise RunFolderError(f"{out / FILE} has a format that this version does not read; it reads {FORMAT}.")
     try:
@@ -199,4 +201,4 @@ def record(out: Path, plan: TunePlan) -> None:
     elif (out / "matrix.json").exists():
         raise RunFolderError(f"{out} holds a matrix that is no search. Choose another folder with --out.")
     content = {"format": FORMAT, **dataclasses.asdict(plan)}
-    files.write_atomic(out / FILE, json.dumps(content, indent=1).encode())
+    files.write_atomic(out / FILE, files.sealed(content))

@@ -1,6 +1,7 @@
 """`beeline tune`: search options with Optuna; every trial is made of ordinary runs of a matrix, so that it can be killed.
 
-The study is a journal of JSON lines in the folder (Optuna's JournalStorage on a file: it stores and reads no pickle). The
+The study is a journal of JSON lines in the folder (Optuna's JournalStorage on a file: it stores and reads no pickle), each
+with a SHA-256 over itself and the one before, so that a line that is not as it was written is seen. The
 one process of a search asks for trials, watches the evaluations of their runs, gives up those that fall behind, and tells the
 study how they ended. A trial that was open when the process died goes on with its runs, from their checkpoints.
 """
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -59,22 +62,62 @@ def import_optuna() -> Any:
 # --- the study --------------------------------------------------------------------------------------------------------
 
 
-def _whole_lines(path: Path) -> None:
-    """Cut off what a process that was killed had half written, and refuse what is no journal."""
+def _digest(entry: Mapping[str, Any], before: str) -> str:
+    """The SHA-256 of an entry of the journal and, through that of the one before, of all that stand above it."""
+    own = {name: value for name, value in entry.items() if name != files.SEAL}
+    return hashlib.sha256(f"{before} {json.dumps(own, sort_keys=True)}".encode()).hexdigest()
+
+
+def _whole_lines(path: Path) -> str:
+    """Cut off what a process that was killed had half written, and refuse what is no journal; the seal of the last entry.
+
+    Entries above the first that has a seal are taken as they are; every seal covers all that stand above it.
+    """
     try:
         data = files.read_regular(path)
     except FileNotFoundError:
-        return
-    whole = data[: data.rfind(b"\n") + 1]
-    for number, line in enumerate(whole.splitlines(), 1):
+        return ""
+    *lines, rest = data.split(b"\n")
+    entries: list[dict[str, Any]] = []
+    for number, line in enumerate(lines if not rest or rest.startswith(b"{") else [*lines, rest], 1):
         try:
-            good = isinstance(json.loads(line), dict)
+            entry = json.loads(line)
         except (ValueError, RecursionError):
-            good = False
-        if not good:
+            entry = None
+        if not isinstance(entry, dict):
             raise RunFolderError(f"{path} cannot be read: line {number} is no entry of a journal.")
-    if whole != data:
-        files.write_atomic(path, whole)
+        entries.append(entry)
+    last, sealed = "", False
+    for number, entry in enumerate(entries, 1):
+        last, sealed = _digest(entry, last), sealed or files.SEAL in entry
+        if sealed and entry.get(files.SEAL) != last:
+            raise RunFolderError(
+                f"{path} is not as it was written (the SHA-256 of line {number} is another): put back what was, or search anew "
+                "in another folder with --out."
+            )
+    if rest or path.stat().st_nlink > 1:  # Optuna appends in place: a hard-linked copy becomes a file of its own
+        files.write_atomic(path, data.removesuffix(rest))
+    return last
+
+
+def _journal(path: Path, last: str) -> Any:
+    """Optuna's journal in a file, whose entries are sealed."""
+
+    class Sealed(import_optuna().storages.journal.JournalFileBackend):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(str(path), lock_obj=_Held())
+            self.last = last
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            entries = []
+            for log in logs:
+                plain = json.loads(json.dumps(log))  # as it will be read
+                self.last = _digest(plain, self.last)
+                entries.append(plain | {files.SEAL: self.last})
+            with files.explained(path):
+                super().append_logs(entries)
+
+    return Sealed()
 
 
 class _Held:
@@ -92,22 +135,40 @@ def open_study(out: Path, plan: TunePlan) -> Study:
     """The study in a folder whose lock this process holds, or a new one."""
     optuna = import_optuna()
     path = out / JOURNAL
-    _whole_lines(path)
+    last = _whole_lines(path)
     pruner = optuna.pruners.NopPruner()
     if plan.prune:
         pruner = optuna.pruners.MedianPruner(n_startup_trials=plan.startup)
     try:
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path), lock_obj=_Held()))
+        storage = optuna.storages.JournalStorage(_journal(path, last))
         study = optuna.create_study(
             storage=storage, study_name="beeline", direction="maximize", load_if_exists=True, pruner=pruner,
             sampler=_sampler(plan, 0, 1),
         )  # fmt: skip
+        if [each.name for each in study.directions] != ["MAXIMIZE"]:
+            raise ValueError("it does not look for the highest score")
         for trial in study.get_trials(deepcopy=False):
-            if not set(trial.params) <= set(plan.search):
-                raise ValueError(f"trial {trial.number} has the options {', '.join(trial.params)}")
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            _check_trial(trial, plan)
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read: it is none of this search ({type(error).__name__}: {error}).") from None
     return study
+
+
+def _check_trial(trial: FrozenTrial, plan: TunePlan) -> None:
+    """Whether a trial is one that a search of this plan can have written."""
+    if not set(trial.params) <= set(plan.search):
+        raise ValueError(f"trial {trial.number} has the options {', '.join(map(str, trial.params))}")
+    values = trial.values or []
+    if len(values) != (trial.state.name == "COMPLETE") and not (trial.state.name == "PRUNED" and len(values) == 1):
+        raise ValueError(f"trial {trial.number} is {trial.state.name} with {len(values)} scores")
+    steps, reports = list(trial.intermediate_values), list(trial.intermediate_values.values())
+    if not all(isinstance(step, int) and not isinstance(step, bool) for step in steps):
+        raise ValueError(f"trial {trial.number} has evaluations at {steps}, which are no steps")
+    numbers = [value for value in (*values, *reports) if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values) + len(reports) or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"trial {trial.number} has scores that are no finite numbers")
+    if not isinstance(trial.user_attrs.get(REASON, ""), str):
+        raise ValueError(f"trial {trial.number} has a reason that is no text")
 
 
 def _sampler(plan: TunePlan, number: int, workers: int) -> Any:

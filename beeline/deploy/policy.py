@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from beeline import files
+from beeline import exported, files
 from beeline.envs.dkitty import robot
 from beeline.envs.dkitty.observation import COMMON, OWN
 from beeline.errors import BeelineError, ExportError, MissingExtraError
 
 LARGEST = 1 << 28  # bytes of a file that is read
+PATIENCE = 5.0  # seconds in which a policy must decide once
 
 
 class OnnxPolicy:
@@ -31,6 +33,8 @@ class OnnxPolicy:
             data = files.read_regular(Path(os.path.realpath(self.path)), LARGEST)
         except FileNotFoundError:
             raise ExportError(f"there is no exported policy {path}: make one with beeline export RUN --onnx {path}") from None
+        if not exported.is_as_written(data):
+            raise ExportError(f"{path} is not as it was written (its SHA-256 is another): export the policy again.")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # a small network gains nothing, and jitters, with more
         options.log_severity_level = 4
@@ -64,6 +68,27 @@ class OnnxPolicy:
                 f"{1 / robot.CONTROL_STEP:g} control steps a second."
             )
         self.command_range = robot.WIDE_RANGE if self._wide() else robot.COMMAND_RANGE
+        self._try(sum(size for _, size in parts))
+
+    def _try(self, width: int) -> None:
+        """Decide once, before a robot has power: a graph may want something else, give something else, or never end."""
+        import onnxruntime
+
+        run = onnxruntime.RunOptions()
+        run.log_severity_level = 4
+        timer = threading.Timer(PATIENCE, setattr, (run, "terminate", True))
+        timer.daemon = True
+        timer.start()
+        try:
+            action = self._session.run(["action"], {"observation": np.zeros((1, width), np.float32)}, run)[0]
+        except Exception as error:  # onnxruntime's own, see above
+            raise ExportError(f"its graph cannot decide at an observation of {width} zeros ({error}).") from None
+        finally:
+            timer.cancel()
+        if not isinstance(action, np.ndarray) or action.shape != (1, 12) or action.dtype != np.float32:
+            raise ExportError("its graph does not give twelve numbers in single precision at one observation.")
+        if not np.isfinite(action).all():
+            raise ExportError("its graph gives actions that are not finite.")
 
     def _wide(self) -> bool:
         """Whether the policy was trained with the wide span of actions."""

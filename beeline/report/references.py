@@ -7,7 +7,6 @@ A report takes, for every run, the nearest such file in the folders above it: a 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -33,10 +32,22 @@ class Reference:
     def __post_init__(self) -> None:
         for name in ("random", "expert"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
-                raise ConfigError(f"{name} = {value!r} is not a finite number.")
-        if self.random is not None and self.expert is not None and self.expert <= self.random:
-            raise ConfigError(f"expert = {self.expert:g} is not above random = {self.random:g}.")
+            if value is not None and not _finite(value):
+                raise ConfigError(f"{name} = {value!r:.50} is not a finite number.")
+        if self.random is not None and self.expert is not None:
+            if self.expert <= self.random:
+                raise ConfigError(f"expert = {self.expert:g} is not above random = {self.random:g}.")
+            if not math.isfinite(float(self.expert) - float(self.random)):
+                raise ConfigError(f"expert = {self.expert:g} and random = {self.random:g} are too far apart.")
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def parse(tables: Any, where: str) -> dict[str, Reference]:
@@ -61,6 +72,11 @@ def read(folder: Path) -> dict[str, Reference]:
         content = files.load_json(path)
     except FileNotFoundError:
         return {}
+    if not files.is_as_written(content):
+        raise UnreadableError(
+            f"{path} is not as it was written (its SHA-256 is another): put back what was, or, if you have edited it, take its "
+            "sha256 away."
+        )
     if content.get("format") != FORMAT:
         raise UnreadableError(f"{path} has format {content.get('format')!r}, but this version reads {FORMAT}.")
     try:
@@ -77,7 +93,7 @@ def store(folder: Path, new: Mapping[str, Reference]) -> Path:
         known[task] = dataclasses.replace(known.get(task, Reference()), **said)
     tasks = {task: {k: v for k, v in dataclasses.asdict(each).items() if v is not None} for task, each in known.items()}
     files.make_folder(folder)
-    files.write_atomic(folder / FILE, json.dumps({"format": FORMAT, "tasks": tasks}, indent=1).encode())
+    files.write_atomic(folder / FILE, files.sealed({"format": FORMAT, "tasks": tasks}))
     return folder / FILE
 
 

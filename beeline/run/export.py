@@ -14,6 +14,7 @@ import numpy as np
 
 from beeline import __version__, files
 from beeline.errors import ExportError, MissingExtraError
+from beeline.exported import seal
 from beeline.graph import Graph
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def export(policy: Policy, path: Path, env: Adapter) -> float:
             f"the graph of this policy does not do what the policy does: at {CHECKED:,} observations its actions differ by up to "
             f"{worst:.2g} of half their range, where {TOLERANCE:g} is allowed. Nothing was written."
         )
-    files.write_atomic(path, data)
+    files.write_atomic(path, data + seal(data))
     return worst
 
 

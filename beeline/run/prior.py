@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files
+from beeline import files, runtime
 from beeline.envs.adapter import key_order
 from beeline.errors import BeelineError, CheckpointError, ConfigError, MissingExtraError
 from beeline.memory import TERMINATED, TRANSITION, TRUNCATED, Replay
@@ -138,7 +138,7 @@ def _read_copy(path: Path, sha256: str | None, spaces: Spaces) -> Prior:
 def read(option: str, path: Path, spaces: Spaces) -> Prior:
     """The data at `path`, whatever they are, held against the sizes and bounds of the environment."""
     try:
-        if not path.exists():
+        if not os.path.exists(path):  # noqa: PTH110 (pathlib's own raises for names that are too long)
             raise ValueError("there is nothing at this path")
         if not path.is_dir():
             return _from_npz(path, spaces)
@@ -155,7 +155,13 @@ def read(option: str, path: Path, spaces: Spaces) -> Prior:
 
 
 def _from_npz(path: Path, spaces: Spaces) -> Prior:
-    return make(files.read_npz(files.read_regular(Path(os.path.realpath(path)), _LIMIT)), spaces)
+    return make(files.read_npz(files.read_regular(Path(os.path.realpath(path)), _limit())), spaces)
+
+
+def _limit() -> int:
+    """Bytes of the largest file that fits into memory beside the arrays that are made of it."""
+    free = runtime.free_memory()
+    return _LIMIT if free is None else min(_LIMIT, free // 2)
 
 
 def _from_run(path: Path, spaces: Spaces) -> Prior:

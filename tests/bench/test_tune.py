@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from searches import Written, best_at_half, search
 from whole_runs import Zygote, flags, small
 
 optuna = pytest.importorskip("optuna")
@@ -20,9 +21,7 @@ from beeline.bench import outcome, space  # noqa: E402
 from beeline.bench import plan as bench_plan  # noqa: E402
 from beeline.bench import tune as bench_tune  # noqa: E402
 from beeline.bench.execute import Ended  # noqa: E402
-from beeline.bench.plan import BenchRun  # noqa: E402
 from beeline.bench.space import Choice, Range, TunePlan  # noqa: E402
-from beeline.bench.worker import failure_path  # noqa: E402
 from beeline.errors import BeelineError, MissingExtraError, RunFolderError  # noqa: E402
 
 WALK = "toys:Walk-v0"
@@ -100,6 +99,10 @@ def test_a_crafted_plan_is_refused(change: dict[str, Any], message: str, tmp_pat
     space.record(tmp_path, make({"lam": "0..1"}))
     found = json.loads((tmp_path / space.FILE).read_text())
     (tmp_path / space.FILE).write_text(json.dumps(found | change))
+    with pytest.raises(RunFolderError, match="is not as it was written"):
+        space.recorded(tmp_path)
+    del found["sha256"]
+    (tmp_path / space.FILE).write_text(json.dumps(found | change))
     with pytest.raises(RunFolderError, match=message):
         space.recorded(tmp_path)
 
@@ -107,74 +110,10 @@ def test_a_crafted_plan_is_refused(change: dict[str, Any], message: str, tmp_pat
 # --- searching, with runs that are written down instead of trained ----------------------------------------------------
 
 
-class Written:
-    """Executes a run by writing what it would have recorded: one evaluation at each poll."""
-
-    size = 1
-
-    def __init__(self, out: Path, value: Callable[[BenchRun, int], float], evaluations: int = 4, fail: str = "") -> None:
-        self.out, self.value, self.evaluations, self.fail = out, value, evaluations, fail
-        self.active: dict[str, tuple[BenchRun, int]] = {}
-        self.begun: list[str] = []
-        self.given_up: list[str] = []
-
-    def free(self) -> bool:
-        return not self.active
-
-    def busy(self) -> bool:
-        return bool(self.active)
-
-    def submit(self, run: BenchRun) -> None:
-        self.active[run.folder] = (run, 0)
-        self.begun.append(run.folder)
-        (self.out / run.folder).mkdir(parents=True, exist_ok=True)
-        (self.out / run.folder / "config.json").write_text("{}")
-
-    def running(self) -> list[BenchRun]:
-        return [run for run, _ in self.active.values()]
-
-    def poll(self) -> list[Ended]:
-        ended = []
-        for folder, (run, done) in list(self.active.items()):
-            path = self.out / folder
-            rows = [f"{run.steps * n // self.evaluations},{self.value(run, n)}\n" for n in range(1, done + 2)]
-            (path / "metrics.csv").write_text("step,eval/return\n" + "".join(rows))
-            self.active[folder] = (run, done + 1)
-            if self.fail or done + 1 == self.evaluations:
-                if self.fail:
-                    failure_path(path).write_text(json.dumps({"reason": self.fail}))
-                else:
-                    (path / "status.json").write_text(json.dumps({"state": "finished", "step": run.steps}))
-                ended.append(Ended(self.active.pop(folder)[0]))
-        return ended
-
-    def stop(self) -> None:
-        self.active = {}
-
-    def give_up(self, runs: Sequence[BenchRun]) -> None:
-        for run in runs:
-            if self.active.pop(run.folder, None):
-                self.given_up.append(run.folder)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_tune, "PAUSE", 0.0)
     monkeypatch.setattr(bench_tune, "REFRESH", -1.0)
-
-
-def best_at_half(run: BenchRun, n: int) -> float:
-    return n * (1 - abs(run.options["lam"] - 0.5)) + run.seed
-
-
-def search(out: Path, plan: TunePlan, value: Callable[[BenchRun, int], float] = best_at_half, **more: Any) -> tuple[Any, Written]:
-    out.mkdir(exist_ok=True)
-    places = Written(out, value, **more)
-    study = bench_tune.open_study(out, plan)
-    bench_tune.Search(out, plan, study, places).work()
-    return study, places
 
 
 def test_a_trial_scores_the_mean_over_its_seeds(tmp_path: Path) -> None:
@@ -247,7 +186,7 @@ def test_failed_trials_say_why_and_the_first_three_end_the_search(tmp_path: Path
     assert bench_tune.open_study(tmp_path, plan).trials[0].user_attrs == {"reason": "no such task."}
 
 
-JOURNALS = [b"nonsense\n", b"[1]\n", b'{"op_code": 99}\n', b'{"op_code": 0}\n']
+JOURNALS = [b"nonsense\n", b"nonsense", b"[1]\n", b'{"op_code": 99}\n', b'{"op_code": 0}\n']
 
 
 @pytest.mark.parametrize("text", JOURNALS)
@@ -255,6 +194,74 @@ def test_a_damaged_journal_is_refused_in_words(text: bytes, tmp_path: Path) -> N
     (tmp_path / bench_tune.JOURNAL).write_bytes(text)
     with pytest.raises(RunFolderError, match=r"study\.jsonl cannot be read"):
         bench_tune.open_study(tmp_path, make({"lam": "0..1"}))
+
+
+def test_a_journal_of_other_numbers_is_seen(tmp_path: Path) -> None:
+    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_tune.JOURNAL
+    search(tmp_path, plan)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    scored = next(line for line in lines if line.get("values"))
+    sound, scored["values"] = list(scored["values"]), [99.0]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RunFolderError, match=rf"SHA-256 of line {lines.index(scored) + 1} is another"):
+        bench_tune.open_study(tmp_path, plan)
+    scored["values"] = sound
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))  # fewer lines are an earlier moment
+    assert len(bench_tune.open_study(tmp_path, plan).trials) == 2
+
+
+def test_a_journal_without_seals_is_gone_on_with_and_sealed_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / bench_tune.JOURNAL
+    search(tmp_path, make({"lam": "0..1"}, trials=1))
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "sha256"}) + "\n" for line in lines))
+    plan = make({"lam": "0..1"}, trials=2)
+    search(tmp_path, plan)
+    assert len(bench_tune.open_study(tmp_path, plan).trials) == 2
+    path.write_bytes(path.read_bytes().replace(b'"study_name": "beeline"', b'"study_name": "other"'))
+    with pytest.raises(RunFolderError, match=f"SHA-256 of line {len(lines) + 1} is another"):
+        bench_tune.open_study(tmp_path, plan)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = bench_tune.open_study(tmp_path, make({"lam": "0..1"}))
+
+    def full(*words: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(optuna.storages.journal.JournalFileBackend, "append_logs", full)
+    with pytest.raises(BeelineError, match=r"no space left while writing .*study\.jsonl"):
+        study.ask()
+
+
+CRAFTED = [
+    {"values": ["x"]}, {"values": [10**400]}, {"distribution": "[" * 50_000}, {"values": [1.0, 2.0]}, {"values": [True]},
+    {"directions": [1]}, {"directions": [2, 2]},
+    {"step": "x"}, {"intermediate_value": "x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CRAFTED, ids=lambda change: str(change)[:30])
+def test_a_crafted_journal_without_seals_is_refused_in_words(change: dict[str, Any], tmp_path: Path) -> None:
+    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_tune.JOURNAL
+    search(tmp_path, plan)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        del line["sha256"]
+        line.update({key: value for key, value in change.items() if line.get(key) is not None})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RunFolderError, match=r"study\.jsonl cannot be read"):
+        bench_tune.open_study(tmp_path, plan)
+
+
+def test_a_hard_linked_copy_of_a_study_is_its_own(tmp_path: Path) -> None:
+    plan = make({"lam": "0..1"}, trials=1)
+    search(tmp_path / "one", plan)
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / bench_tune.JOURNAL).hardlink_to(tmp_path / "one" / bench_tune.JOURNAL)
+    before = (tmp_path / "one" / bench_tune.JOURNAL).read_bytes()
+    bench_tune.open_study(tmp_path / "two", plan).ask()
+    assert (tmp_path / "one" / bench_tune.JOURNAL).read_bytes() == before
 
 
 def test_the_study_is_json_and_reading_it_unpickles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,44 @@ def test_targets() -> None:
 # --- files that are no policy of a D'Kitty ------------------------------------------------------------------------------
 
 
+def unsealed(model: Any, path: Path) -> None:
+    """Write a model that somebody has changed, as one would who knows of the seal."""
+    kept = [prop for prop in model.metadata_props if prop.key != "sha256"]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    onnx.save(model, str(path))
+
+
+def test_a_weight_that_is_another_is_seen(exported: Path, tmp_path: Path) -> None:
+    model = onnx.load(str(exported))
+    weights = max(model.graph.initializer, key=lambda each: len(each.raw_data)).raw_data
+    data = bytearray(exported.read_bytes())
+    data[data.index(weights) + 2] ^= 1
+    (tmp_path / "p.onnx").write_bytes(data)
+    with pytest.raises(ExportError, match="is not as it was written"):
+        OnnxPolicy(tmp_path / "p.onnx")
+    assert OnnxPolicy(exported).meta["sha256"]  # any reader of ONNX finds the entry
+    unsealed(model, tmp_path / "p.onnx")
+    assert "sha256" not in OnnxPolicy(tmp_path / "p.onnx").meta
+
+
+def test_a_graph_is_tried_before_a_robot_has_power(exported: Path, tmp_path: Path) -> None:
+    for name, message in (("wide", "cannot decide at an observation of 52 zeros"), ("nan", "not finite")):
+        model = onnx.load(str(exported))
+        if name == "wide":
+            model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 51
+            for each in model.graph.initializer:
+                if list(each.dims)[:1] == [52]:
+                    array = onnx.numpy_helper.to_array(each)[:51]
+                    each.CopyFrom(onnx.numpy_helper.from_array(array, each.name))
+        else:
+            each = max(model.graph.initializer, key=lambda each: len(each.raw_data))
+            each.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(each) * np.float32("nan"), each.name))
+        unsealed(model, tmp_path / "p.onnx")
+        with pytest.raises(ExportError, match=message):
+            OnnxPolicy(tmp_path / "p.onnx")
+
+
 def test_what_is_no_policy_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="there is no exported policy"):
         OnnxPolicy(tmp_path / "none.onnx")
@@ -136,7 +174,7 @@ def test_metadata_that_does_not_fit_is_refused(exported: Path, tmp_path: Path, e
     for prop in model.metadata_props:
         if prop.key == entry:
             prop.value = json.dumps(value)
-    onnx.save(model, str(tmp_path / "p.onnx"))
+    unsealed(model, tmp_path / "p.onnx")
     with pytest.raises(ExportError, match=words):
         OnnxPolicy(tmp_path / "p.onnx")
 
@@ -147,7 +185,7 @@ def test_the_order_of_observations_must_be_ours(exported: Path, tmp_path: Path) 
         if prop.key == "observation":
             parts = json.loads(prop.value)
             prop.value = json.dumps([parts[1], parts[0], *parts[2:]])
-    onnx.save(model, str(tmp_path / "p.onnx"))
+    unsealed(model, tmp_path / "p.onnx")
     with pytest.raises(ExportError, match="does not see what a D'Kitty's task shows"):
         OnnxPolicy(tmp_path / "p.onnx")
 

@@ -1,5 +1,5 @@
 """Files that somebody made: bombs, pickles, ways out, huge and odd shapes, NaN, deep JSON, links, pipes; as policies, records,
-run folders and plans of matrices.
+run folders and plans of matrices, and, in `crafted_given.py`, as what is given to a run or a robot.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import given
 import mutations
 import numpy as np
 import readers
@@ -33,9 +34,12 @@ class _Evil:
 
 def cases(seed: int) -> Iterator[Case]:
     """All that was thought of; finite."""
+    import crafted_given
+
+    yield from crafted_given.cases(seed)
     for name in POLICIES:
         yield Case(KIND, f"policy: {name}", lambda place, name=name: policy(place, name))  # type: ignore[misc]
-    for what, file in itertools.product(PLACED, (*RECORDS, *OTHERS)):
+    for what, file in itertools.product(PLACED, (*RECORDS, *OTHERS, *COPIES)):
         yield Case(KIND, f"{what} as {file}", lambda place, what=what, file=file: placed(place, what, file))  # type: ignore[misc]
     for name in EDITS:
         yield Case(KIND, f"config: {name}", lambda place, name=name: edited(place, name))  # type: ignore[misc]
@@ -186,6 +190,7 @@ MEANT = {"huge weights", "double", "integers", "booleans"}
 
 RECORDS = ("config.json", "status.json", "metrics.csv")
 OTHERS = (".lock", "policy.npz", "checkpoints", "replay", "tensorboard", "checkpoints/metrics.csv")
+COPIES = ("prior.npz", "load-prior.npz")  # of a run with prior data
 
 
 def _deep(path: Path) -> None:
@@ -218,8 +223,9 @@ def _replace(path: Path, what: str) -> None:
 def placed(place: Place, what: str, file: str) -> Trial:
     """Something that is no such file, met by resume, load and, where it is a record, by all that shows runs."""
     name, found = f"{what} as {file}", []
+    subject = given.prior_run if file in COPIES else mutations.run_folder
     for user in (mutations.resume, mutations.load):
-        with place.copy(mutations.run_folder(place), "run_folder") as folder:
+        with place.copy(subject(place), subject.__name__) as folder:
             _replace(folder / file, what)
             found.append(user(place, folder, f"{name} -> {user.__name__}"))
     if file in RECORDS:

@@ -34,7 +34,7 @@ os.environ["WANDB_MODE"] = "disabled"
 from outcome import BAD, Outcome, Shown, Trial, of_call  # noqa: E402
 
 KINDS = ("kills", "mutations", "crafted", "worlds", "limits", "serving")
-COUNTS = {"kills": 100, "mutations": 1500, "crafted": 200, "worlds": 60, "limits": 25, "serving": 40}
+COUNTS = {"kills": 100, "mutations": 1500, "crafted": 500, "worlds": 60, "limits": 25, "serving": 40}
 TITLES = {
     "kills": "SIGKILL, SIGTERM, SIGINT at random moments: train, resume, bench, bench on Ray",
     "mutations": "bits, bytes, cuts, holes, values, swaps in every file",

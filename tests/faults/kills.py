@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import given
 from matrices import lines_in, workers_of
 from outcome import Outcome, Trial
 from trials import WALK, Case, Place, as_traceback, differing, options
@@ -27,6 +28,14 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"num_envs": 3}, {"n_step": 3}, {"normalize_obs": True}, {"replay_capacity": 90}, {"repeat": 2}, {"diagnose": 100},
     {"seed": 7, "tensorboard": True},
 )  # fmt: skip
+# Chains of their own beside the variants, with an algorithm that learns from data of others; DATA is where these are.
+DATA = "DATA"
+TOGETHER: dict[str, dict[str, Any]] = {
+    "--renew": {"renew": "policy,critic@100;policy@210"},
+    "--prior-share": {"prior": DATA, "prior_share": 0.25},
+    "--load-prior": {"load_prior": f"{DATA}@130", "num_envs": 2},
+    "all three": {"renew": "policy@90", "prior": DATA, "load_prior": f"{DATA}@0", "n_step": 2},
+}
 PATIENCE = 240.0  # seconds that one process of a chain may take
 
 
@@ -36,15 +45,18 @@ def cases(seed: int) -> Iterator[Case]:
     for number in itertools.count():
         for algo in agents.ALGORITHMS:
             yield _chain(algo, number, seed)
+        able = [algo for algo, entry in agents.ALGORITHMS.items() if not entry.config().refuses_prior]
+        for place, what in enumerate(TOGETHER):
+            yield _chain(able[(number * len(TOGETHER) + place) % len(able)], number, seed, what)
         if number % 2 == 0:
             yield _matrix("local", number, seed)
         if number % 6 == 1 and ray:
             yield _matrix("ray", number, seed)
 
 
-def _chain(algo: str, number: int, seed: int) -> Case:
-    name = f"{algo} {number} of seed {seed}"
-    return Case(KIND, name, lambda place: chain(place, name, algo))
+def _chain(algo: str, number: int, seed: int, what: str = "") -> Case:
+    name = f"{algo} {what} {number} of seed {seed}".replace("  ", " ")
+    return Case(KIND, name, lambda place: chain(place, name, algo, what))
 
 
 def _matrix(where: str, number: int, seed: int) -> Case:
@@ -84,10 +96,13 @@ def ended(process: Process) -> bool:
     return True
 
 
-def chain(place: Place, name: str, algo: str) -> Trial:
+def chain(place: Place, name: str, algo: str, what: str = "") -> Trial:
     """Train, and resume until the end, with three signals on the way; moved and copied in between."""
     chance = random.Random(name)
     variant = chance.choice(VARIANTS)
+    if what:
+        data = str(given.data(place)) if DATA in str(TOGETHER[what]) else ""
+        variant = {key: value.replace(DATA, data) if isinstance(value, str) else value for key, value in TOGETHER[what].items()}
     words = ["train", algo, WALK, *flags(options(algo, **(LONGER | _having(algo, variant))))]
     whole = place.made(("killed", *words), lambda path: place.zygote.run(*words, "--out", path))
     folder = place.folder()

@@ -94,10 +94,32 @@ def cell(data: bytes, chance: random.Random) -> bytes:
     return "\n".join([*lines[:place], ",".join(cells), *lines[place + 1 :]]).encode()
 
 
+def lines_of_json(how: Mutation) -> Mutation:
+    """The same in one line of a journal."""
+
+    def change(data: bytes, chance: random.Random) -> bytes:
+        lines = data.split(b"\n")
+        place = chance.randrange(len(lines) - 1)
+        return b"\n".join([*lines[:place], how(lines[place], chance), *lines[place + 1 :]])
+
+    change.__name__ = f"{how.__name__} of a line"
+    return change
+
+
+def line(data: bytes, chance: random.Random) -> bytes:
+    """One line is gone, or there twice."""
+    lines = data.splitlines(keepends=True)
+    place = chance.randrange(len(lines))
+    return b"".join([*lines[:place], *lines[place : place + 1] * chance.choice((0, 2)), *lines[place + 1 :]])
+
+
 ANY: tuple[Mutation, ...] = (bit, overwrite, letter, cut, hole, doubled)
 
 
 def kinds(path: Path) -> tuple[Mutation, ...]:
     """The mutations that make sense of a file, by its name."""
-    own = {".json": (json_value, json_key), ".csv": (cell,)}
+    own = {
+        ".json": (json_value, json_key), ".csv": (cell,),
+        ".jsonl": (lines_of_json(json_value), lines_of_json(json_key), line),
+    }  # fmt: skip
     return (*ANY, *own.get(path.suffix, ()))

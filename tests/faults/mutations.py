@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import given
 import mutate
 import readers
 from outcome import Outcome, Shown, Trial, of_call, worst
@@ -20,6 +21,7 @@ from trials import WALK, Case, Place, Stop, differing, options
 import beeline
 from beeline import files, trees
 from beeline.bench import plan as bench_plan
+from beeline.report import references
 
 KIND = "mutations"
 # What a note may say of a run that then ends otherwise: that it may.
@@ -31,19 +33,19 @@ WARNED = ("bytes may differ", "config.json says steps", "not deterministic")
 
 def resume(place: Place, path: Path, name: str) -> Trial:
     """Go on to the end: as if nothing had been, or with a sentence; and what is refused is left as it was."""
-    algo = json.loads((place.stopped() / "config.json").read_text())["algo"]
+    whole = place.whole("sac", **(given.both(place) if path.name == "prior_run" else {}))
     before, said = _policies(path), []
     quiet = io.StringIO()
 
     def act() -> Shown:
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             beeline.resume(path, steps=120, report=said.append)
-        return Shown(differing(place.whole(algo), path), said)
+        return Shown(differing(whole, path), said)
 
     trial = of_call(name, act, "")
     if trial.outcome == Outcome.CLEAR and said and not any(word in text for word in WARNED for text in said):
         done = json.loads((path / "status.json").read_text()).get("state") == "finished" if trial.detail == said[0] else False
-        if done and (difference := differing(place.whole(algo), path)):
+        if done and (difference := differing(whole, path)):
             return Trial(name, Outcome.SILENT, f"{said[0]} But then: {difference}")
     if trial.outcome == Outcome.CLEAR and not said and (gone := [each for each in before if each not in _policies(path)]):
         return Trial(name, Outcome.LOST, f"{gone} after: {trial.detail}")
@@ -68,7 +70,8 @@ def load(place: Place, path: Path, name: str) -> Trial:
         model = beeline.load(folder, report=said.append)
         return Shown((_arrays(model.policy), str(model.metrics), model.step), said)
 
-    return of_call(name, lambda: read(path), place.kept(("load", *path.parts[-2:]), lambda: read(_sound(place, path)).content))
+    sound = _sound(place, path)
+    return of_call(name, lambda: read(path), place.kept(("load", sound), lambda: read(sound).content))
 
 
 def evaluate(place: Place, path: Path, name: str) -> Trial:
@@ -78,13 +81,15 @@ def evaluate(place: Place, path: Path, name: str) -> Trial:
         result, policy = beeline.evaluate_run(file, episodes=1)
         return Shown((str(result), policy.meta["algo"]))
 
-    return of_call(name, lambda: read(path), place.kept(("eval", *path.parts[-2:]), lambda: read(_sound(place, path)).content))
+    sound = _sound(place, path)
+    return of_call(name, lambda: read(path), place.kept(("eval", sound), lambda: read(sound).content))
 
 
 def _sound(place: Place, path: Path) -> Path:
     """The same without the damage: a copy has the name of what it is a copy of."""
     alone = path.suffix == ".npz"
-    subject = {kind.__name__: kind for kind in (run_folder, saved_model)}[path.parent.name if alone else path.name](place)
+    known = {kind.__name__: kind for kind in (run_folder, saved_model, given.prior_run)}
+    subject = known[path.parent.name if alone else path.name](place)
     return subject / path.name if alone else subject
 
 
@@ -100,7 +105,8 @@ def _sound_content(place: Place) -> dict[str, Shown]:
 
 def go_on_with_matrix(place: Place, path: Path, name: str) -> Trial:
     """The plan of a matrix as `beeline bench --out` reads it."""
-    return of_call(name, lambda: Shown(bench_plan.recorded(path)), bench_plan.recorded(matrix(place)))
+    sound = {"matrix": matrix, "sweep": sweep}[path.name](place)
+    return of_call(name, lambda: Shown(bench_plan.recorded(path)), bench_plan.recorded(sound))
 
 
 # --- subjects: the folders that are damaged --------------------------------------------------------------------------------
@@ -134,6 +140,7 @@ def records(place: Place) -> Path:
             (path / "config.json").write_bytes(files.sealed(config | {"seed": run.seed}))
             (path / "videos").mkdir()
             (path / "videos" / "step-120.mp4").write_bytes(b"film")
+        references.store(out, {WALK: references.Reference(-50.0, 10.0)})
 
     return place.made(("records",), make)
 
@@ -142,6 +149,12 @@ def matrix(place: Place) -> Path:
     """The plan of a matrix."""
     plan = {"algos": "bac,sac", "tasks": [WALK], "seeds": 2, "steps": 2000, "options": {"hidden": (8, 8), "batch_size": 8}}
     return place.made(("matrix",), lambda path: (path.mkdir(), bench_plan.record(path, bench_plan.expand(plan))))
+
+
+def sweep(place: Place) -> Path:
+    """The plan of a sweep."""
+    plan = {"algos": "bac", "tasks": [WALK], "seeds": 1, "steps": 2000, "options": {"lam": "0.3,0.5", "hidden": "8,8;16"}}
+    return place.made(("sweep",), lambda path: (path.mkdir(), bench_plan.record(path, bench_plan.expand(plan))))
 
 
 User = Callable[[Place, Path, str], Trial]
@@ -162,10 +175,10 @@ FILE_KINDS: dict[str, FileKind] = {
     "metrics": FileKind(run_folder, "metrics.csv", (resume, load)),
     "status": FileKind(run_folder, "status.json", (resume,)),
     "lock": FileKind(run_folder, ".lock", (resume,)),
-    "manifest": FileKind(run_folder, "checkpoints/step-*/manifest.json", (resume, load)),
-    "state": FileKind(run_folder, "checkpoints/step-*/state*.npz", (resume, load)),
+    "manifest": FileKind(run_folder, "checkpoints/step-*/manifest.json", (resume, load, given.as_prior)),
+    "state": FileKind(run_folder, "checkpoints/step-*/state*.npz", (resume, load, given.as_prior)),
     "copy of the metrics": FileKind(run_folder, "checkpoints/metrics.csv", (resume, load)),
-    "segment": FileKind(run_folder, "replay/segment-*.npz", (resume, load)),
+    "segment": FileKind(run_folder, "replay/segment-*.npz", (resume, load, given.as_prior)),
     "policy": FileKind(run_folder, "policy*.npz", (load, evaluate), "file"),
     "events": FileKind(run_folder, "tensorboard/events*", (resume,)),
     "curve": FileKind(run_folder, "curve.png", (resume,)),
@@ -178,7 +191,15 @@ FILE_KINDS: dict[str, FileKind] = {
     "shown config": FileKind(records, "*/*/seed1/config.json", (shown,), "run"),
     "shown status": FileKind(records, "*/*/seed1/status.json", (shown,), "run"),
     "shown metrics": FileKind(records, "*/*/seed1/metrics.csv", (shown,), "run"),
+    "references": FileKind(records, "references.json", (shown,), "run"),
     "matrix": FileKind(matrix, "matrix.json", (go_on_with_matrix,)),
+    "sweep": FileKind(sweep, "matrix.json", (go_on_with_matrix,)),
+    "prior": FileKind(given.prior_run, "prior.npz", (resume, load)),
+    "loaded prior": FileKind(given.prior_run, "load-prior.npz", (resume, load)),
+    "exported policy": FileKind(given.exported, "policy.onnx", (given.decide,), "file"),
+    "search": FileKind(given.search, "tune.json", (given.go_on_with_search,)),
+    "study": FileKind(given.search, "study.jsonl", (given.go_on_with_search,)),
+    "matrix of a search": FileKind(given.search, "matrix.json", (given.go_on_with_search,)),
 }
 
 

@@ -42,7 +42,7 @@ def _page(out: Path) -> Shown:
 def _live(out: Path) -> Shown:
     data = Watched(out).data()
     page.render(data).encode()
-    return Shown(_plain(data), [text for text in data["warnings"] if "seed1: " in text])
+    return Shown(_plain(data), [text for text in data["warnings"] if "seed1: " in text or "references.json" in text])
 
 
 def _runs(out: Path) -> Shown:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import crafted
+import given
 import harness
 import kills
 import limits
@@ -23,10 +24,13 @@ from outcome import BAD, Outcome, Trial
 from trials import Place
 
 from beeline import agents
-from beeline.run import sinks
+from beeline.report import references
+from beeline.run import prior, sinks
 
 # Cases by kind: the first of each stream, and at what distance. Kills, full disks and servers have tests of their own besides.
-SAMPLE = {"mutations": (21, 1), "crafted": (14, 17), "worlds": (10, 19), "limits": (4, 7), "serving": (8, 5)}
+SAMPLE = {
+    "mutations": (len(mutations.FILE_KINDS), 1), "crafted": (24, 19), "worlds": (10, 19), "limits": (4, 7), "serving": (8, 5),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +63,34 @@ def _kinds_of(subject: Any, folder: Path) -> set[Path]:
     return {path for kind in own for path in folder.glob(kind.pattern)}
 
 
-@pytest.mark.parametrize("subject", [mutations.run_folder, mutations.saved_model, mutations.matrix], ids=lambda s: s.__name__)
+WRITTEN = [mutations.run_folder, mutations.saved_model, mutations.matrix, mutations.sweep, given.exported]
+
+
+@pytest.mark.parametrize("subject", WRITTEN, ids=lambda s: s.__name__)
 def test_every_file_that_is_written_is_damaged(subject: Any, place: Place) -> None:
     folder = subject(place)
     written = {path for path in folder.rglob("*") if path.is_file()}
     assert written == _kinds_of(subject, folder)
+
+
+def test_every_file_that_only_some_folders_have_is_damaged(place: Place) -> None:
+    """What a run with prior data, a search and a folder of runs have beside what every run has."""
+    ordinary = {path.name for path in mutations.run_folder(place).iterdir()}
+    out = mutations.records(place)  # readers write their tables into it
+    assert out / references.FILE in _kinds_of(mutations.records, out)
+    for subject in (given.prior_run, given.search):
+        folder = subject(place)
+        own = {path for path in folder.iterdir() if path.is_file() and path.name not in ordinary}
+        assert own and own <= _kinds_of(subject, folder), subject.__name__
+    copies = {path.name for path in given.prior_run(place).iterdir()} & set(prior.COPIES.values())
+    assert copies == set(prior.COPIES.values()) == set(crafted.COPIES)
+
+
+def test_everything_that_happens_at_a_step_and_all_prior_data_are_killed() -> None:
+    tried = {option for variant in kills.TOGETHER.values() for option in variant}
+    assert tried >= {"renew", "prior_share", *prior.COPIES}
+    names = [case.name for case in itertools.islice(kills.cases(0), len(agents.ALGORITHMS) + len(kills.TOGETHER))]
+    assert all(any(f" {what} " in name for name in names) for what in kills.TOGETHER)
 
 
 def test_every_sink_meets_a_full_disk() -> None:

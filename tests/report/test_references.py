@@ -15,7 +15,7 @@ from whole_runs import Zygote
 from beeline import report
 from beeline.bench import plan as bench_plan
 from beeline.envs import registry, trust
-from beeline.errors import ConfigError
+from beeline.errors import ConfigError, UnreadableError
 from beeline.evaluate import evaluate
 from beeline.report import references
 from beeline.report.model import model
@@ -48,6 +48,8 @@ BAD: list[tuple[Any, str]] = [
     ({OWN: {"random": "low"}}, "random = 'low' is not a finite number"),
     ({OWN: {"expert": float("nan")}}, "expert = nan is not a finite number"),
     ({OWN: {"expert": True}}, "expert = True is not a finite number"),
+    ({OWN: {"expert": 10**400}}, "expert = 1000.* is not a finite number"),
+    ({OWN: {"random": -1.7e308, "expert": 1.7e308}}, "are too far apart"),
     ({OWN: {"random": 5, "expert": 5}}, "expert = 5 is not above random = 5"),
     ({OWN: {"best": 5}}, "has random and expert, each a number, and nothing else"),
     ({OWN: 5}, "has random and expert, each a number, and nothing else"),
@@ -69,6 +71,17 @@ def test_references_are_added_to_and_the_nearest_counts(tmp_path: Path) -> None:
     run = tmp_path / "matrix" / "task" / "variant" / "seed0"
     assert references.above([(run, OWN), (run, WALK)], print) == {OWN: Reference(-2.0, 2.0), WALK: Reference(0.0, 1.0)}
     assert references.above([(run / "a", WALK)], print) == {}  # too far above
+
+
+def test_a_score_that_is_another_is_seen(tmp_path: Path) -> None:
+    path = references.store(tmp_path, {OWN: Reference(-1.0, 7.0)})
+    path.write_text(path.read_text().replace("7.0", "9.0"))
+    with pytest.raises(UnreadableError, match="is not as it was written"):
+        references.read(tmp_path)
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    path.write_text(json.dumps(content))  # somebody has edited it
+    assert references.read(tmp_path) == {OWN: Reference(-1.0, 9.0)}
 
 
 DAMAGED = ["nonsense", "[]", '{"format": 2}', '{"format": 1, "tasks": {"a": {"random": "x"}}}', '{"format": 1}']

@@ -168,6 +168,15 @@ def test_bad_files_are_refused_with_the_reason(tmp_path: Path) -> None:
         prior.read("prior", saved(tmp_path / "data.npz", arrays), SPACES)
 
 
+def test_files_beyond_memory_and_names_beyond_all_lengths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "data.npz", episodes())
+    with pytest.raises(ConfigError, match="there is nothing at this path"):
+        prior.read("prior", tmp_path / ("x" * 300), SPACES)
+    monkeypatch.setattr(prior.runtime, "free_memory", lambda: 1_000)
+    with pytest.raises(ConfigError, match=r"data\.npz is too large: .* bytes where 500 are allowed"):
+        prior.read("prior", path, SPACES)
+
+
 def test_a_run_folder_gives_what_its_replay_holds(tmp_path: Path) -> None:
     api.train("sac", "toys:Walk-v0", out=tmp_path / "run", **small("sac", num_envs=2, replay_capacity=60))
     ring = CheckpointStore(tmp_path / "run").load(pytest.fail).restore_replay()
