@@ -18,9 +18,11 @@ import toys
 from whole_runs import Zygote, arrays, flags, no_longer_than, same_run, small
 
 import beeline as library
+from beeline.collect import Collector
 from beeline.envs import registry, remote, trust
 from beeline.errors import EnvError, NonFiniteError, UnnamedModuleError, notes
 from beeline.loop import Callback, StepEvent
+from beeline.memory import Replay
 from beeline.run.folder import RunFolder
 
 WALK = "toys:Walk-v0?success=true"
@@ -180,6 +182,29 @@ def test_what_another_process_cannot_find_is_refused(env: Any) -> None:
 def test_the_permission_is_this_process_own() -> None:
     with pytest.raises(UnnamedModuleError):
         remote.make(trust.Recorded("somebody.elses:Task-v0"), 1)
+
+
+def test_all_lanes_are_asked_before_the_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    made = remote.make(WALK, 2)
+
+    def noted(name: str) -> None:
+        plain = getattr(remote.RemoteEnv, name)
+
+        def call(self: remote.RemoteEnv, *args: Any) -> Any:
+            calls.append((name, made.index(self)))
+            return plain(self, *args)
+
+        monkeypatch.setattr(remote.RemoteEnv, name, call)
+
+    noted("begin_step")
+    noted("finish_step")
+    collector = Collector(made, Replay(100, 2, 2, 2), seed=0)
+    collector.begin()
+    collector.step(np.zeros((2, 2), np.float32))
+    for each in made:
+        each.close()
+    assert calls == [("begin_step", 0), ("begin_step", 1), ("finish_step", 0), ("finish_step", 1)]
 
 
 # --- whole runs -----------------------------------------------------------------------------------------------------------
