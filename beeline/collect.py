@@ -11,6 +11,7 @@ import numpy as np
 
 from beeline.envs import spec_of
 from beeline.envs.boundary import placed
+from beeline.envs.remote import RemoteEnv
 from beeline.errors import EnvError
 from beeline.memory import Replay
 from beeline.rng import episode_seed
@@ -98,13 +99,17 @@ class Collector:
 
     def step(self, actions: np.ndarray, extras: Mapping[str, np.ndarray] | None = None) -> list[Transition]:
         """Step every lane with its action, to be stored with its extras; a lane that fails is cut and reset before the error
-        goes on its way."""
+        goes on its way. Lanes in processes of their own step at the same time; whatever follows is done in the order of lanes."""
         failure: EnvError | None = None
         transitions = []
         for lane, env in enumerate(self.envs):
+            if isinstance(env, RemoteEnv):
+                env.begin_step(actions[lane])
+        for lane, env in enumerate(self.envs):
             state = self.lanes[lane]
             try:
-                obs, paid, terminated, truncated, info = env.step(actions[lane])
+                gave = env.finish_step() if isinstance(env, RemoteEnv) else env.step(actions[lane])
+                obs, paid, terminated, truncated, info = gave
             except EnvError as error:
                 failure = failure or self._of_lane(error, lane)
                 with contextlib.suppress(EnvError):  # the first failure is the one to tell

@@ -10,7 +10,7 @@ from beeline.errors import ConfigError
 
 WANDB = ("wandb_project", "wandb_name", "wandb_group", "wandb_tags")
 # Options of the loop that decide no number of a run: they may be changed between two commands.
-FREE = ("steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "wandb", *WANDB, "video")
+FREE = ("steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "wandb", *WANDB, "video", "env_processes")
 
 
 class Renewal(NamedTuple):
@@ -64,6 +64,7 @@ class TrainConfig(Config):
     steps: int = option(100_000, "environment steps of the whole run", low=1)
     seed: int = option(0, "seed of everything random", low=0, high=2**31 - 1)
     num_envs: int = option(1, "environments stepped side by side; updates are scaled with them", low=1, high=1024)
+    env_processes: bool = option(False, "step every environment in a process of its own, for slow simulators; the same numbers")
     repeat: int | None = option(None, "environment steps per decision; none: as the task's id says, else 1", low=1, high=100)
     limit: int | None = option(
         None, "environment steps after which an episode is cut; none: as the task declares, else 1000 decisions", low=1

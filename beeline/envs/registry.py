@@ -51,6 +51,9 @@ def make(env: EnvLike, *, repeat: int = 1, limit: int | None = None, render: boo
 
 def spec_of(env: EnvLike, *, repeat: int = 1) -> EnvSpec:
     """Return the facts of an environment; one made here from an id or a factory is closed again."""
+    facts = getattr(env, "facts", None)
+    if isinstance(facts, EnvSpec) and repeat in (1, facts.repeat):  # adapted already, here or in a process of its own
+        return facts
     adapted = make(env, repeat=repeat)
     if isinstance(env, str) or _is_factory(env):
         adapted.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beeline import agents, events, options, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
-from beeline.envs import ids, registry, trust
+from beeline.envs import ids, registry, remote, trust
 from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
@@ -49,7 +49,11 @@ def make_envs(env: Any, eval_env: Any, config: TrainConfig) -> tuple[list[gymnas
     how: Any = {"repeat": config.repeat or 1, "limit": config.limit}
     if is_instance(env) and config.num_envs > 1:
         raise EnvError("num_envs > 1 needs an env id or a factory: one instance cannot be stepped side by side.")
-    lanes: list[gymnasium.Env] = [registry.make(env, **how) for _ in range(config.num_envs)]
+    lanes: list[gymnasium.Env]
+    if config.env_processes:
+        lanes = [*remote.make(env, config.num_envs, **how)]
+    else:
+        lanes = [registry.make(env, **how) for _ in range(config.num_envs)]
     evaluation: gymnasium.Env | None = None
     if config.eval_episodes:
         if eval_env is not None:

@@ -351,7 +351,8 @@ DOORS = {
     "studies/underestimation.py": {"run"},
 }
 IMPORTS = {  # names of our own modules, but for that of envs/gym.py, before which the gate stands
-    "__init__.py", "cli/commands.py", "config.py", "display.py", "envs/dkitty/picture.py", "envs/gym.py", "envs/ids.py", "envs/mbpo.py", "envs/registry.py",
+    "__init__.py", "cli/commands.py", "config.py", "display.py", "envs/dkitty/picture.py", "envs/gym.py", "envs/ids.py",
+    "envs/mbpo.py", "envs/registry.py",
 }  # fmt: skip
 
 
