@@ -235,11 +235,11 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
         good = True
     except Stopped:
         raise
-    except KeyboardInterrupt:  # the last evaluation was given up, or a second Ctrl-C did not wait: the last checkpoint stays
+    except KeyboardInterrupt as error:  # the last evaluation was given up, or a second Ctrl-C did not wait
         assert isinstance(trainer.store, CheckpointStore)
         number, step = caught[0] if caught else signal.SIGINT, max(trainer.store.steps(), default=0)
         name = signal.Signals(number).name
-        leave("stopped", f"{name} twice: no checkpoint" if len(caught) > 1 else name, step)
+        leave("stopped", name if isinstance(error, Interrupted) else f"{name} (Ctrl-C twice: no checkpoint)", step)
         raise Stopped(number, folder.path, step) from None
     except Exception as error:
         _keep_trace(error, folder.path)

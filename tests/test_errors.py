@@ -263,7 +263,7 @@ def test_checkpoints_of_another_algorithm_or_environment(tmp_path: Path) -> None
     for name, (algo, task, more) in made.items():
         beeline.train(algo, task, out=tmp_path / name, **small(algo, **more))
     messages = {
-        "td3": "a checkpoint of td3 on toys:Walk", "goal": "a checkpoint of sac on toys:Goal",
+        "td3": 'algo was "td3" and is "sac"', "goal": 'env was "toys:Goal-v0" and is "toys:Walk-v0"',
         "wide": r"hidden was \[9\] and is \[8, 8\]",
     }  # fmt: skip
     for name, message in messages.items():

@@ -14,6 +14,7 @@ from beeline import agents, envs
 from beeline.diagnostics import bias
 from beeline.diagnostics.probe import Probe
 from beeline.errors import ConfigError, EnvError
+from beeline.memory import Clock
 from beeline.rng import root as root_key
 from beeline.run.build import spaces_of
 
@@ -124,7 +125,8 @@ def test_td3_acts_without_noise_and_sac_samples() -> None:
     for algo, same in (("td3", True), ("sac", False)):
         probe, state, env = set_up(algo)
         episode = bias.play(probe, state, env, root_key(3), 3, 5, 0)
-        greedy, _, _ = probe.agent.act(state, (), episode.obs, np.zeros(len(episode.obs), bool), 0, "greedy")
+        policy, first = probe.agent.policy(state), np.zeros(len(episode.obs), bool)
+        greedy, _, _ = probe.agent.act(policy, (), episode.obs, first, Clock(0), "greedy")
         assert np.allclose(episode.action, greedy, atol=1e-6) is same
 
 
@@ -141,5 +143,5 @@ def test_errors_say_that_it_was_a_diagnosis() -> None:
     for fault, told in (("raise", "the motor is hot"), ("nan reward", "the reward is nan")):
         with pytest.raises(EnvError, match=f"in an episode of a diagnosis.*{told}"):
             measure(probe, state, envs.make(lambda fault=fault: Walk(fault, at=7)))
-    with pytest.raises(ConfigError, match="actor-critic"):
+    with pytest.raises(ConfigError, match="no Q to read"):
         Probe(object())

@@ -174,7 +174,8 @@ def test_the_page_has_a_formula_for_every_column() -> None:
     formulas = set(re.findall(r"^\| `([^`]+)` \| .+ \|$", page, re.MULTILINE))
     names = {
         name
-        for algo in agents.ALGORITHMS
+        for algo in agents.OWN
+        if algo != "ppo"  # it has no Q
         for name in monitor.columns(agents.get(algo).build(agents.get(algo).config(hidden=(8, 8)), Spaces(2, (-1.0,), (1.0,))))
     }
     assert names == formulas

@@ -352,7 +352,7 @@ DOORS = {
 }
 IMPORTS = {  # names of our own modules, but for that of envs/gym.py, before which the gate stands
     "__init__.py", "cli/commands.py", "config.py", "display.py", "envs/dkitty/picture.py", "envs/gym.py", "envs/ids.py",
-    "envs/mbpo.py", "envs/registry.py",
+    "envs/mbpo.py", "envs/registry.py", "envs/remote.py",
 }  # fmt: skip
 
 
