@@ -475,8 +475,6 @@ def test_a_run_longer_than_its_counters_is_refused_at_the_start(tmp_path: Path, 
         beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=2**31))
     with pytest.raises(ConfigError, match=r"steps = 1000000000000 is too much: 1,000,000,000,000 decisions"):
         beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=10**12))
-    with pytest.raises(ConfigError, match=r"is too much: 1,073,741,824 decisions with 2 updates each"):
-        beeline.train("sac", WALK, out=tmp_path / "long", **small("sac", steps=2**30, critic_updates_per_step=2))
     assert not (tmp_path / "long").exists()
     with pytest.raises(ConfigError, match="is too much"):
         resumed(run, steps=10**12)
