@@ -266,8 +266,7 @@ class Trainer:
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")
         self.carry = trees.from_arrays(self.carry, arrays, "carry")
-        names = [name for name in arrays if name.startswith("metrics[")]
-        self.metrics = {name[len("metrics['") : -len("']")]: arrays[name] for name in names}
+        self.metrics = {name[len("metrics['") : -len("']")]: each for name, each in arrays.items() if name.startswith("metrics[")}
         self.best_policy = {name[len("best") :]: array for name, array in arrays.items() if name.startswith("best[")}
         self.progress = Progress(**meta["progress"])
         self.recorder.restore(meta, checkpoint.step, report)
