@@ -170,18 +170,20 @@ def _coerce(value: Any, annotation: Any) -> Any:
 class Config:
     """Base of all configs: checks every field when it is made, so that a config that exists is a valid one."""
 
-    refused: ClassVar[Mapping[str, str]] = {}  # options that others have and that cannot apply here, with the reason
+    # Options that others have and that cannot apply here, with the reason; an inherited one keeps its value and is no option.
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, self.read(field.name, getattr(self, field.name)))
+        for name in self.names():
+            object.__setattr__(self, name, self.read(name, getattr(self, name)))
         self.check()
 
     @classmethod
     @functools.cache
     def kinds(cls) -> dict[str, Any]:
-        """The type of every field."""
-        return typing.get_type_hints(cls)
+        """The type of every option."""
+        hints = typing.get_type_hints(cls)
+        return {name: hints[name] for name in cls.names()}
 
     @classmethod
     def read(cls, name: str, value: Any) -> Any:
@@ -220,14 +222,19 @@ class Config:
         """Conditions that tie several fields together; subclasses add theirs."""
 
     @classmethod
+    def fields(cls) -> list[Any]:
+        """The dataclass fields that are options; an inherited one that is refused is none."""
+        return [field for field in dataclasses.fields(cls) if field.name not in cls.refused]
+
+    @classmethod
     def names(cls) -> list[str]:
-        """The fields' names in the order they were declared."""
-        return [field.name for field in dataclasses.fields(cls)]
+        """The options' names in the order they were declared."""
+        return [field.name for field in cls.fields()]
 
     @classmethod
     def rules(cls) -> dict[str, Rule]:
         """Description and range of every field."""
-        return {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
+        return {field.name: field.metadata["rule"] for field in cls.fields()}
 
     @classmethod
     def make(

@@ -39,7 +39,7 @@ def keywords(entry: Entry) -> Iterator[Keyword]:
     preset = entry.preset(None, "")
     for config in (entry.config, TrainConfig):
         hints = typing.get_type_hints(config)
-        for field in dataclasses.fields(config):
+        for field in config.fields():
             rule: Rule = field.metadata["rule"]
             yield Keyword(field.name, _kind(hints[field.name], rule), preset.get(field.name, field.default), rule)
 

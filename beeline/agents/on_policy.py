@@ -1,11 +1,11 @@
-"""The on-policy agent: it acts, keeps log π and V beside each action, and learns from whole rollouts, each of them once.
+"""On-policy agents: they act, keep log π and V beside each action, and learn from whole rollouts, each of them once.
 
-One update (Schulman et al. 2017; the details are those of CleanRL's `ppo_continuous_action.py`):
+One update of PPO (Schulman et al. 2017; the details are those of CleanRL's `ppo_continuous_action.py`):
   1. δ_t = r_t + γ m_t V(s'_t) − V(s_t), A_t = δ_t + γ λ c_t A_{t+1}, R_t = A_t + V(s_t)
   2. in every epoch, for every minibatch of a new order: one Adam step on
      mean max(−A ρ, −A clip(ρ, 1 ± ε)) + c_V ½ mean max((V − R)², (V_old + clip(V − V_old, ± ε_V) − R)²) − c_H H(π)
   3. the observations of the rollout enter the statistics by which the next one is scaled
-Here ρ = π(a|s) / π_old(a|s), and A is centred and scaled in each minibatch.
+Here ρ = π(a|s) / π_old(a|s), and A is centred and scaled in each minibatch. TRPO's 2. is in `trust.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from beeline.networks import Draw, Learnable, Net, Params, Slot, init_statistics
 from beeline.networks.base import move
 
 if TYPE_CHECKING:
-    from beeline.agents.ppo import PPOConfig
+    from beeline.agents.ppo import OnPolicyConfig, PPOConfig
 
 Metrics = dict[str, Array]
+Rows = dict[str, Array]  # the columns of transitions, by name
+Slots = tuple[Slot, Slot]  # of policy and V
 REWARD_BOUND = 10.0
 
 
@@ -60,6 +62,15 @@ class Gaussian:
         """Σ_i log N(a_i; μ_i(s), σ_i)."""
         z = (action - self.apply(params, obs)) * jnp.exp(-params["log_std"])
         return -jnp.sum(0.5 * jnp.square(z) + params["log_std"] + 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def divergence(self, old: tuple[Array, Array], params: Params, obs: Array) -> Array:
+        """KL(old ‖ new) at every observation; `old` are means and log σ.
+
+        Σ_i (log σ_i − log σ_old,i + (σ_old,i² + (μ_old,i − μ_i)²) / 2σ_i² − ½).
+        """
+        mean, log_std = old
+        spread = jnp.exp(2.0 * log_std) + jnp.square(mean - self.apply(params, obs))
+        return jnp.sum(params["log_std"] - log_std + 0.5 * spread * jnp.exp(-2.0 * params["log_std"]) - 0.5, axis=-1)
 
     def entropy(self, params: Params) -> Array:
         """Σ_i (½ log 2πe + log σ_i)."""
@@ -90,23 +101,22 @@ class State:
     host: dict[str, Any]  # NumPy: statistics of observations and of returns, each lane's return, transitions since the update
 
 
-class PPO(Defaults):
-    """The agent. The statistics that acting reads change at an update and nowhere else, so that ρ begins at 1."""
+class OnPolicy(Defaults):
+    """What on-policy agents share: acting, statistics, rollouts and advantages; `learn` is a method's own.
+
+    The statistics that acting reads change at an update and nowhere else, so that ρ begins at 1.
+    """
 
     parts = ("policy", "value")
     on_policy = True
-    metric_names = (
-        "loss/actor", "loss/value", "entropy", "ratio/first", "ratio/clipped", "ratio/kl", "v/mean", "v/explained", "rate",
-    )  # fmt: skip
 
-    def __init__(self, config: PPOConfig, task: Task, policy: Learnable, value: Learnable) -> None:
+    def __init__(self, config: OnPolicyConfig, task: Task, policy: Learnable, value: Learnable) -> None:
         assert isinstance(policy.net, Gaussian)
         self.config, self.task, self.net = config, task, policy.net
         self.learnables = {"policy": policy, "value": value}
         self.decisions = config.rollout // task.lanes  # of each lane, per rollout
         columns = {"log_prob": (), "value": (), "unclipped": (task.spaces.action_dim,)}
         self.memories: Mapping[str, MemorySpec] = {"replay": MemorySpec(columns, self._capacity())}
-        self._bound = optax.identity() if config.grad_clip is None else optax.clip_by_global_norm(config.grad_clip)
         self._init = jax.jit(lambda drawn: {name: each.slot(drawn[name]) for name, each in self.learnables.items()})
         self._act = jax.jit(self._act_impl, static_argnames="greedy")
         self._update = jax.jit(self._update_impl, donate_argnums=0)
@@ -209,10 +219,11 @@ class PPO(Defaults):
         kept = dict(rollout.extras or {})
         terminated, truncated = kept.pop("terminated"), kept.pop("truncated")
         order = rng.stream(clock.seed, "minibatches", clock.updates)
-        rows = np.stack([order.permutation(config.rollout) for _ in range(config.epochs)]).reshape(-1, config.batch_size)
+        whole = config.rollout // config.batch_size * config.batch_size
+        rows = np.stack([order.permutation(config.rollout)[:whole] for _ in range(config.epochs)])
         extras = kept | {
             "goes_on": np.float32(~(terminated | truncated)),
-            "order": rows.astype(np.int32),
+            "order": rows.reshape(-1, config.batch_size).astype(np.int32),
             "rate": np.float32(self.rate(clock.step - self.decisions * self.task.steps_per_decision)),
         }
         discount = rollout.discount if config.bootstrap_limits else rollout.discount * ~truncated
@@ -221,8 +232,7 @@ class PPO(Defaults):
 
     def rate(self, step: int) -> float:
         """The learning rate of a rollout that began at this step, as a share of `lr`."""
-        config = self.config
-        return max(0.0, 1.0 - step / config.schedule_steps) if config.anneal and config.schedule_steps else 1.0
+        return 1.0
 
     def scaled(self, returns: Any, reward: np.ndarray) -> np.ndarray:
         """Rewards in units of the discounted return's deviation, clipped; no mean is taken off."""
@@ -241,7 +251,7 @@ class PPO(Defaults):
         host = state.host | {"statistics": statistics, "since": np.zeros_like(state.host["since"])}
         return State(policy, value, host), metrics
 
-    def _update_impl(self, slots: tuple[Slot, Slot], statistics: Any, rollout: Batch) -> tuple[tuple[Slot, Slot], Metrics]:
+    def _update_impl(self, slots: Slots, statistics: Any, rollout: Batch) -> tuple[Slots, Metrics]:
         extras = rollout.extras
         assert extras is not None
         seen, next_value = normalise(statistics, rollout.obs), self._value(slots[1].live, normalise(statistics, rollout.next_obs))
@@ -253,16 +263,39 @@ class PPO(Defaults):
         }  # fmt: skip
         flat = {name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}
 
-        def one(slots: tuple[Slot, Slot], order: Array) -> tuple[tuple[Slot, Slot], Metrics]:
+        slots, told = self.learn(slots, flat, extras)
+        unexplained = jnp.var(flat["target"] - flat["value"]) / jnp.maximum(jnp.var(flat["target"]), 1e-8)
+        return slots, told | {"v/mean": jnp.mean(extras["value"]), "v/explained": 1.0 - unexplained}
+
+    def learn(self, slots: Slots, flat: Rows, extras: Mapping[str, Array]) -> tuple[Slots, Metrics]:
+        """The method's own steps on the rollout's rows; `extras` brings the orders of all epochs, and the rate."""
+        raise NotImplementedError
+
+
+class PPO(OnPolicy):
+    """Several epochs of clipped steps on minibatches."""
+
+    config: PPOConfig
+    metric_names = (
+        "loss/actor", "loss/value", "entropy", "ratio/first", "ratio/clipped", "ratio/kl", "v/mean", "v/explained", "rate",
+    )  # fmt: skip
+
+    def rate(self, step: int) -> float:
+        """It falls linearly over the schedule, where it is to."""
+        config = self.config
+        return max(0.0, 1.0 - step / config.schedule_steps) if config.anneal and config.schedule_steps else 1.0
+
+    def learn(self, slots: Slots, flat: Rows, extras: Mapping[str, Array]) -> tuple[Slots, Metrics]:
+        """One step on every minibatch."""
+
+        def one(slots: Slots, order: Array) -> tuple[Slots, Metrics]:
             return self.one_step(slots, {name: each[order] for name, each in flat.items()}, extras["rate"])
 
         slots, metrics = jax.lax.scan(one, slots, extras["order"])
-        told = {name: jnp.mean(each) for name, each in metrics.items()} | {"ratio/first": metrics["ratio/first"][0]}
-        unexplained = jnp.var(flat["target"] - flat["value"]) / jnp.maximum(jnp.var(flat["target"]), 1e-8)
-        told |= {"v/mean": jnp.mean(extras["value"]), "v/explained": 1.0 - unexplained, "rate": self.config.lr * extras["rate"]}
-        return slots, told
+        told = {name: jnp.mean(each) for name, each in metrics.items()}
+        return slots, told | {"ratio/first": metrics["ratio/first"][0], "rate": self.config.lr * extras["rate"]}
 
-    def one_step(self, slots: tuple[Slot, Slot], rows: dict[str, Array], rate: Array) -> tuple[tuple[Slot, Slot], Metrics]:
+    def one_step(self, slots: Slots, rows: Rows, rate: Array) -> tuple[Slots, Metrics]:
         """One minibatch: the loss, the bound on its gradient over both networks, and a step of each."""
         config = self.config
         centred = rows["advantage"] - jnp.mean(rows["advantage"])
@@ -287,7 +320,9 @@ class PPO(Defaults):
             return actor + config.value_weight * value - config.entropy_weight * entropy, told
 
         gradients, told = jax.grad(loss, has_aux=True)((slots[0].live, slots[1].live))
-        gradients, _ = self._bound.update(gradients, self._bound.init(gradients))
+        if config.grad_clip is not None:
+            bound = optax.clip_by_global_norm(config.grad_clip)
+            gradients, _ = bound.update(gradients, bound.init(gradients))
         moved = [
             move(each.optimiser, slot, gradient, rate)
             for each, slot, gradient in zip(self.learnables.values(), slots, gradients, strict=True)

@@ -14,17 +14,44 @@ if TYPE_CHECKING:
     from beeline.agents.base import Task
     from beeline.agents.on_policy import PPO
 
-_NO_Q = "ppo has no Q to blend"
+
+def refusals(algo: str) -> dict[str, str]:
+    """The options of off-policy methods that an on-policy one cannot have, with the reason."""
+    return {
+        **dict.fromkeys(("lam", "lambda", "blend", "exploit", "expectile", "exploit_alpha"), f"{algo} has no Q to blend"),
+        **dict.fromkeys(("random_steps", "learn_after"), f"{algo} learns from its own actions alone, from the first rollout on"),
+    }
+
+
+class OnPolicyConfig(MethodConfig):
+    """What the on-policy agent asks of a config: these are fields of every method's own."""
+
+    if TYPE_CHECKING:
+        rollout: int
+        epochs: int
+        batch_size: int
+        gamma: float
+        gae: float
+        normalize_obs: bool
+        normalize_reward: bool
+        bootstrap_limits: bool
+
+    @property
+    def warm_up(self) -> tuple[str, int]:
+        """A run must be longer than its first rollout."""
+        return "rollout", self.rollout
+
+    @property
+    def least_transitions(self) -> tuple[str, int]:
+        """A rollout."""
+        return f"rollout = {self.rollout}", self.rollout
 
 
 @dataclass(frozen=True)
-class PPOConfig(MethodConfig):
+class PPOConfig(OnPolicyConfig):
     """Proximal policy optimisation: on-policy, a clipped surrogate, V as baseline."""
 
-    refused: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("lam", "lambda", "blend", "exploit", "expectile", "exploit_alpha"), _NO_Q),
-        **dict.fromkeys(("random_steps", "learn_after"), "ppo learns from its own actions alone, from the first rollout on"),
-    }
+    refused: ClassVar[Mapping[str, str]] = refusals("ppo")
 
     network: str = option("tanh", "body of policy and V: tanh, or one of the other methods'", choices=("tanh", *BODIES))
     hidden: tuple[int, ...] = option((64, 64), "widths of the hidden layers", low=1)
@@ -51,16 +78,6 @@ class PPOConfig(MethodConfig):
         """Every epoch uses every transition once."""
         if self.rollout % self.batch_size:
             raise ConfigError(f"rollout = {self.rollout} is no multiple of batch_size = {self.batch_size}.")
-
-    @property
-    def warm_up(self) -> tuple[str, int]:
-        """A run must be longer than its first rollout."""
-        return "rollout", self.rollout
-
-    @property
-    def least_transitions(self) -> tuple[str, int]:
-        """A rollout."""
-        return f"rollout = {self.rollout}", self.rollout
 
 
 def build(config: PPOConfig, task: Task) -> PPO:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
 import re
 import shlex
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from beeline.config import Config
 
 
-def _defaults(config: type) -> dict[str, Any]:
-    return {field.name: field.default for field in dataclasses.fields(config)}
+def _defaults(config: type[Config]) -> dict[str, Any]:
+    return {field.name: field.default for field in config.fields()}
 
 
 def _text(value: Any) -> str:
@@ -33,12 +32,12 @@ def _text(value: Any) -> str:
 
 
 def _add_options(
-    parser: argparse.ArgumentParser, config: type, title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
+    parser: argparse.ArgumentParser, config: type[Config], title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
     """One flag per config field, with its description, default (that of each preset where they differ) and range."""
     group = parser.add_argument_group(title)
     hints = typing.get_type_hints(config)
-    for field in dataclasses.fields(config):
+    for field in config.fields():
         rule = field.metadata["rule"]
         flags = [f"--{field.name.replace('_', '-')}"] + ([f"--{rule.alias}"] if rule.alias else [])
         values = {name: _text(preset[field.name]) for name, preset in (presets or {"": _defaults(config)}).items()}
