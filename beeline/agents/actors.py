@@ -6,8 +6,10 @@ Actions lie in [-1, 1]; the environment rescales them to its own bounds.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -94,4 +96,41 @@ class DeterministicActor:
         return graph.add("Tanh", write_net(self.learnable.net, graph, params, x))
 
 
-Actor = GaussianActor | DeterministicActor
+@dataclasses.dataclass(frozen=True)
+class ClampedActor:
+    """Gaussian policy around tanh(f(s)) whose samples are clamped (GRAC): a = clip(μ + σ ε), σ = softplus(·) + 10⁻³."""
+
+    learnable: Learnable
+    stochastic: ClassVar[bool] = True
+
+    def output(self, params: Params, obs: Array) -> Any:
+        """Mean and σ."""
+        mean, spread = jnp.split(self.learnable.net.apply(params, obs), 2, axis=-1)
+        return jnp.tanh(mean), jax.nn.softplus(spread) + 1e-3
+
+    def log_prob(self, output: Any, action: Array) -> Array:
+        """Σ_i log N(a_i; μ_i, σ_i): the density before clamping."""
+        mean, std = output
+        return -jnp.sum(0.5 * jnp.square((action - mean) / std) + jnp.log(std) + 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def sample(self, noise: Array | None, output: Any) -> tuple[Array, Array]:
+        """The clamped action for standard noise ε, and log π of the one before clamping."""
+        assert noise is not None, "a stochastic policy is sampled with noise"
+        action = output[0] + output[1] * noise
+        return jnp.clip(action, -1.0, 1.0), self.log_prob(output, action)
+
+    def explore(self, params: Params, obs: Array, noise: Array) -> Array:
+        """The action taken while collecting, for standard noise ε."""
+        return self.sample(noise, self.output(params, obs))[0]
+
+    def greedy(self, params: Params, obs: Array) -> Array:
+        """The mean."""
+        return self.output(params, obs)[0]
+
+    def write(self, graph: Graph, params: Params, x: str) -> str:
+        """`greedy` as operations of a graph."""
+        out = write_net(self.learnable.net, graph, params, x)
+        return graph.add("Tanh", graph.columns(out, 0, self.learnable.outputs[0]))
+
+
+Actor = GaussianActor | DeterministicActor | ClampedActor

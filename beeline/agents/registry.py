@@ -104,6 +104,9 @@ _MAXQ = _own("maxq", "maxq", "MAXQConfig", "SAC whose target takes the better of
              "actor-critic")  # fmt: skip
 _MAXQ_TD3 = _own("maxq-td3", "maxq", "MAXQTD3Config", "the same on TD3", "actor-critic", "PRESETS_TD3", "build_td3")
 
+_GRAC = _own("grac", "grac", "GRACConfig", "a critic held by itself instead of by target networks, and actions improved by search",
+             "actor-critic")  # fmt: skip
+
 
 OWN: dict[str, Entry] = {
     entry.name: entry
@@ -121,6 +124,8 @@ OWN: dict[str, Entry] = {
         _MAXQ,
         bee(_MAXQ_TD3, "MAXQ on TD3 under the BEE operator"),
         _MAXQ_TD3,
+        bee(_GRAC, "GRAC under the BEE operator, V fitted on the live, bounded critics"),
+        _GRAC,
     )
 }  # fmt: skip
 
