@@ -298,7 +298,8 @@ class Grac(OffPolicy):
         assert isinstance(self.backup, Bee)
         batch = self.scaled(state.host, batch)
         keys = jax.random.split(key)
-        noise = {"explore": jax.random.normal(keys[0], batch.action.shape), "search": self.search.noise(keys[1], batch.action.shape)}
+        shape = batch.action.shape
+        noise: Any = {"explore": jax.random.normal(keys[0], shape), "search": self.search.noise(keys[1], shape)}
         pairs, seen = self.backup.look(state, batch, noise)
         terms = self.backup.terms(state, batch, seen, [self.bounded(state, each) for each in self.ask(state.critic.live, pairs)])
         worst = self.critic.worst(self.critic.q(state.critic.live, batch.obs, batch.action))

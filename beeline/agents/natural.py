@@ -36,11 +36,11 @@ def conjugate_gradient(product: Callable[[Array], Array], b: Array, iterations: 
     It ends early once the squared residual is below `tolerance`.
     """
 
-    def goes_on(carry: tuple[Array, ...]) -> Array:
+    def goes_on(carry: Any) -> Array:
         number, _, _, _, squared = carry
         return (number < iterations) & (squared >= tolerance)
 
-    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(carry: Any) -> Any:
         number, x, residual, along, squared = carry
         image = product(along)
         share = squared / jnp.dot(along, image)
@@ -75,11 +75,11 @@ def trust_step(
         there = unravel(flat + share * full)
         return surrogate(there), divergence(there)
 
-    def goes_on(carry: tuple[Array, ...]) -> Array:
+    def goes_on(carry: Any) -> Array:
         tries, _, _, _, good = carry
         return ~good & (tries < region.tries)
 
-    def attempt(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def attempt(carry: Any) -> Any:
         tries, _, _, _, _ = carry
         share = jnp.float32(region.shrink) ** tries
         value, kl = at(share)  # what is not a number is neither small enough nor high enough
