@@ -31,7 +31,8 @@ TRIED = [
     *(("bac", {"network": body, "log_std": head}) for body in BODIES for head in ("clip", "tanh")),
     *((algo, {"network": body}) for algo in ("td3", "bee-td3") for body in BODIES),
     *(("ppo", {"network": body}) for body in ("tanh", "mlp")),
-    *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3")),
+    *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3", "grac", "bee-grac")),
+    ("trpo", {"network": "tanh"}),
 ]
 
 

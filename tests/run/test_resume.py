@@ -24,7 +24,7 @@ WALK = "toys:Walk-v0"
 
 def options(algo: str, **changes: Any) -> list[str]:
     own = OPTIONS | ({"learn_after": 50} if waits(algo) else {})
-    if algo == "ppo":  # without a warm-up
+    if algo in ("ppo", "trpo"):  # without a warm-up
         own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
     return flags(own | changes)
 
@@ -53,6 +53,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("maxq", WALK, {"n_step": 3}),
     ("bee-maxq", "gym/Pendulum-v1", {}),
     ("bee-maxq-td3", WALK, {"num_envs": 2, "steps": 600, "acting_noise": "pink"}),
+    ("trpo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
+    ("grac", "gym/Pendulum-v1", {}),
+    ("bee-grac", WALK, {"num_envs": 2, "steps": 600, "normalize_obs": True, "acting_noise": "pink"}),
 ]
 
 
