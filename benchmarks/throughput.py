@@ -1,6 +1,6 @@
 """How fast whole training is, beside stable-baselines3 and SBX, and which share of the processor's limit it reaches.
 
-    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick] [--size N] [--against PATH]
+    python benchmarks/throughput.py [--json PATH] [--rounds N] [--quick] [--size N] [--against PATH] [--methods [A,B]]
 
 Environment steps per second on gym/Walker2d-v5 with one update per step, for two sizes of networks and batch, with the
 same ReLU networks everywhere. Every system runs with one thread and with two, in a worker process of its own that is
@@ -9,6 +9,8 @@ roof is OpenBLAS's matrix product with two threads in the same rounds. The peers
 
 With --against PATH the one peer is Beeline itself as it lies in that work tree (`git worktree add --detach PATH COMMIT`), with
 one thread: round by round both train in turn, and the median of the pairwise ratios is shown with its 90 % interval.
+
+With --methods every registered method is compared with SAC instead: see throughput_methods.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import throughput_methods
 import throughput_more
 import throughput_table as tables
 from throughput_link import HERE, Worker
@@ -155,7 +158,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short rounds of the main table only")
     parser.add_argument("--size", type=int, choices=SIZES, help="one size of networks and batch alone [both]")
     parser.add_argument("--against", type=Path, metavar="PATH", help="a work tree of another commit, the one peer then")
+    parser.add_argument("--methods", nargs="?", const="", metavar="A,B", help="all methods, or these, relative to SAC")
     given = parser.parse_args()
+    if given.methods is not None:
+        if os.environ.get("NPROC") != "1":  # XLA and BLAS read it when they start
+            os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | limits(1))
+        rounds, seconds = given.rounds or (2 if given.quick else 8), 1.0 if given.quick else 3.0
+        print(f"{runtime.processor()}, load {os.getloadavg()[0]:.1f}, {rounds} rounds, one thread", flush=True)
+        chosen = [name for name in given.methods.split(",") if name]
+        rows = throughput_methods.measure(given.size or min(SIZES), rounds, seconds, chosen)
+        print(f"\n{throughput_methods.text(rows)}")
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        raise SystemExit(any(row["holds"] is False for row in rows))
     if given.against:
         rounds, seconds = given.rounds or 15, 2.0 if given.quick else 4.0
         print(f"{runtime.processor()}, load {os.getloadavg()[0]:.1f}, {rounds} rounds against {given.against}", flush=True)

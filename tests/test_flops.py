@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,3 +69,34 @@ def test_exploit_adds_value_passes_and_one_target_evaluation(plain: str, bee: st
 def test_unknown_algorithm_is_named() -> None:
     with pytest.raises(ValueError, match="ppo"):
         flops.algorithm_flops("ppo", 17, 6, (256, 256), 256)
+
+
+def test_grac_of_unit_sizes_by_hand() -> None:
+    # obs 1, act 1, one hidden unit, batch 1, searches of 2 x 3 + 1 candidates, 4 steps of the critics. Actor 3 weights, critic 3.
+    config = SimpleNamespace(batch_size=1, population=3, iterations=2)
+    products = 3 + 7 * 3 + 2 * 2 * 3  # π(s'), the search, both critics at two actions
+    products += 2 * (3 + 4) + 3 * 2 * 2 * (3 + 4)  # a step at (s, a), three at (s', a*) as well
+    products += 3 + 5 + 7 * 3 + 3 + 2  # the policy, its search, Q_1 and its slope by the action
+    assert flops.grac_flops(1, 1, (1,), config, 4, exploit=False) == 2 * products
+    assert flops.grac_flops(1, 1, (1,), config, 4, exploit=True) == 2 * (products + 2 * 2 + 3 + 2 * 3)
+
+
+def test_on_policy_counts_of_unit_sizes_by_hand() -> None:
+    # Policy 1-1-1 and V 1-1-1: 2 weights, gradients 2 + 1. Two epochs of V, one V(s').
+    config = SimpleNamespace(epochs=2, cg_iterations=4, policy_hidden=None)
+    value = 2 + 2 * (2 + 3)
+    assert flops.on_policy_flops("ppo", 1, 1, (1,), config, {}) == 2 * (value + 2 * (2 + 3))
+    fisher = (2 * 2 - 1) + 3  # changes of both layers, and back
+    wanted = 2 * (value + 2 + 3 + 5 * fisher + 3 * 2)
+    assert flops.on_policy_flops("trpo", 1, 1, (1,), config, {"step/tries": 3.0}) == wanted
+
+
+def test_every_method_relates_to_what_it_is_made_of() -> None:
+    config = SimpleNamespace(batch_size=8, critic_updates_per_step=2, shifts=(0.0,))
+    count = lambda algo: flops.method_flops(algo, 17, 6, (32, 32), config, {})  # noqa: E731
+    assert count("sac") == 2 * flops.algorithm_flops("sac", 17, 6, (32, 32), 8)
+    assert count("rrs") == flops.algorithm_flops("td3", 17, 6, (32, 32), 8)  # of one shift
+    assert count("bee-rrs") == flops.algorithm_flops("bee-td3", 17, 6, (32, 32), 8)
+    assert count("maxq") - flops.algorithm_flops("sac", 17, 6, (32, 32), 8) == 2 * flops.Mlp((23, 32, 32, 1)).forward(8)
+    with pytest.raises(ValueError, match="no operation count for 'pets'"):
+        count("pets")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from beeline.agents.facts import COST, FROM
 from beeline.config import located, option
 from beeline.errors import ConfigError, UnknownNameError
 
@@ -46,6 +47,9 @@ class Entry:
     presets_at: Any = dataclasses.field(default=None, hash=False)  # may be a dict
     group: str = "other"
     model: str = ""  # the name of its class in Python; none: made from `name`
+    paper: str = ""  # who proposed it
+    source: str = ""  # the code or text that it was held against
+    cost: float | None = None  # times SAC's time to learn from an environment step, where it was measured
     bee: bool = False  # whether `name` stands for a method under the BEE operator, λ = .5 unless told otherwise
 
     @property
@@ -91,7 +95,8 @@ def _bee_config(base: type) -> type:
 def bee(entry: Entry, summary: str) -> Entry:
     """The entry of a method under the BEE operator: the same options, and λ = .5."""
     model = f"BEE{entry.class_name}"
-    return dataclasses.replace(entry, name=f"bee-{entry.name}", summary=summary, group="bee", model=model, bee=True)
+    origin = {"paper": "", "source": "", "cost": None}
+    return dataclasses.replace(entry, name=f"bee-{entry.name}", summary=summary, group="bee", model=model, bee=True, **origin)
 
 
 def _own(name: str, module: str, config: str, summary: str, group: str, presets: str = "PRESETS", build: str = "build") -> Entry:
@@ -108,8 +113,14 @@ _GRAC = _own("grac", "grac", "GRACConfig", "a critic held by itself instead of b
              "actor-critic")  # fmt: skip
 
 
+def _told(entry: Entry) -> Entry:
+    """The entry with where it comes from and what it costs."""
+    paper, source = FROM.get(entry.name, ("", ""))
+    return dataclasses.replace(entry, paper=paper, source=source, cost=COST.get(entry.name))
+
+
 OWN: dict[str, Entry] = {
-    entry.name: entry
+    entry.name: _told(entry)
     for entry in (
         _own("bac", "sac", "BACConfig", "BEE actor-critic: SAC whose target blends in what the buffer has proved possible", "bee",
              presets="PRESETS_BAC"),

@@ -292,13 +292,17 @@ def algorithms(arguments: Sequence[str]) -> int:
     rows = []
     for entry in entries:
         named = {"algorithm": entry.name, "group": agents.GROUPS.get(entry.group, entry.group), "class": entry.class_name}
-        rows.append({**named, "what it is": entry.summary})
+        cost = entry.cost if given.json else f"{entry.cost:.1f}" if entry.cost else ""
+        rows.append({**named, "paper": entry.paper, "held against": entry.source, "x SAC": cost, "what it is": entry.summary})
     failures = agents.ALGORITHMS.failures
     if given.json:
         screen.show_json([*rows, *({"algorithm": name, "failed": why} for name, why in failures.items())])
         return 0
-    found = [screen.Column("algorithm"), screen.Column("group", goes=2), screen.Column("class", goes=1)]
-    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=3, prose=True)]))
+    found = [screen.Column("algorithm"), screen.Column("group", goes=5), screen.Column("class", goes=1)]
+    found += [screen.Column("paper", goes=4), screen.Column("held against", goes=2)]
+    if any(row["x SAC"] for row in rows):
+        found.append(screen.Column("x SAC", goes=3))
+    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=6, prose=True)]))
     for name, why in failures.items():
         screen.say(f"\nnot usable: {screen.cell(f'{name} ({why})')}")
     if screen.width() is not None:

@@ -104,7 +104,12 @@ def test_json(runs: Path) -> None:
     assert json.loads(piped(Path(), "runs", runs, "--json", "--where", "seed=9")) == []
     found = json.loads(piped(Path(), "algos", "--json"))
     assert {row["algorithm"] for row in found} == set(agents.ALGORITHMS)
-    assert found[0] == {"algorithm": "bac", "group": "BEE", "class": "BAC", "what it is": agents.get("bac").summary}
+    bac = agents.get("bac")
+    assert found[0] == {
+        "algorithm": "bac", "group": "BEE", "class": "BAC", "paper": "Ji et al. 2024", "held against": "the BAC release",
+        "x SAC": bac.cost, "what it is": bac.summary,
+    }  # fmt: skip
+    assert all(row["paper"] and row["held against"] for row in found)
     options = {row["option"]: row for row in json.loads(piped(Path(), "algos", "sac", "--json"))}
     assert options["hidden"]["light"] == [256, 256] and options["tune-alpha"]["paper"] is True
     found = json.loads(piped(Path(), "envs", "--json"))
