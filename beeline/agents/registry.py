@@ -95,8 +95,8 @@ def _bee_config(base: type) -> type:
 def bee(entry: Entry, summary: str) -> Entry:
     """The entry of a method under the BEE operator: the same options, and λ = .5."""
     model = f"BEE{entry.class_name}"
-    origin = {"paper": "", "source": "", "cost": None}
-    return dataclasses.replace(entry, name=f"bee-{entry.name}", summary=summary, group="bee", model=model, bee=True, **origin)
+    made = dataclasses.replace(entry, name=f"bee-{entry.name}", summary=summary, group="bee", model=model, bee=True)
+    return dataclasses.replace(made, paper="", source="", cost=None)  # those of the method without it are not its own
 
 
 def _own(name: str, module: str, config: str, summary: str, group: str, presets: str = "PRESETS", build: str = "build") -> Entry:

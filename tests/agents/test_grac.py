@@ -238,7 +238,9 @@ def plain_update(before: plain.Arrays, batch: Any, noise: Any, config: Any, host
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "grac-capped": ("grac", {"repeat_until": 0.05, "repeat_until_end": 0.05, "repeat_most": 4}),
     "grac-until": ("grac", {"repeat_until": 0.9, "repeat_until_end": 0.98, "repeat_most": 80}),
-    "bee-grac": ("bee-grac", {"repeat_until": 0.95, "repeat_until_end": 0.97, "repeat_most": 80, "lam": 0.3, "advantage_clip": 0.05}),
+    "bee-grac": (
+        "bee-grac", {"repeat_until": 0.95, "repeat_until_end": 0.97, "repeat_most": 80, "lam": 0.3, "advantage_clip": 0.05}
+    ),
 }
 
 
@@ -322,7 +324,8 @@ def test_collecting_searches_less_and_less_and_evaluation_never() -> None:
     def worst(action: np.ndarray) -> np.ndarray:
         return np.asarray(agent.q(state, obs, action)).min(0)
 
-    np.testing.assert_array_equal(act(5, "collect"), rng.stream(0, "random actions", 5).uniform(-1, 1, (2_000, 2)).astype(np.float32))
+    uniform = rng.stream(0, "random actions", 5).uniform(-1, 1, (2_000, 2)).astype(np.float32)
+    np.testing.assert_array_equal(act(5, "collect"), uniform)
     shares = []
     for step in (11, 50, 500):
         own, taken = act(step, "sample"), act(step, "collect")
