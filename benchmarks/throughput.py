@@ -41,7 +41,8 @@ PEERS_VENV = ROOT / ".venv-peers"
 # torch first and by exactly this version: without one, the newest brings several GB of CUDA packages.
 PEERS_PACKAGES = (
     ("torch==2.13.0",),
-    ("stable-baselines3==2.9.2", "sbx-rl==0.28.0", "jax==0.10.2", "gymnasium[mujoco]>=1.2.3,<1.3", "mujoco==3.11.0"),
+    ("stable-baselines3==2.9.2", "sbx-rl==0.28.0", "jax==0.10.2", "gymnasium[mujoco]>=1.2.3,<1.3", "mujoco==3.11.0",
+     "dm-control==1.0.44"),
 )
 THREADS = (1, 2)
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

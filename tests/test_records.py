@@ -13,7 +13,7 @@ from beeline.bench import watch as bench_watch
 from beeline.run.record import read_metrics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-MATRICES = ("bac-against-sac", "starting-temperature", "underestimation")
+MATRICES = ("bac-against-sac", "defaults-probe", "starting-temperature", "underestimation")
 
 
 def test_no_other_records_are_kept() -> None:
