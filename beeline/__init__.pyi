@@ -468,7 +468,7 @@ class BEETD3(Model):
     ) -> None: ...
 
 class GRAC(Model):
-    """A critic held by itself instead of by target networks, and actions improved by search."""
+    """Critics held by themselves instead of by targets, and actions improved by search."""
 
     def __init__(
         self,

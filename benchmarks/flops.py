@@ -130,7 +130,8 @@ def on_policy_flops(
     """Of a rollout's update, for each of its transitions.
 
     V(s'), and V's steps. PPO: as many of the policy. TRPO: one gradient; for each product with the Fisher matrix the change of
-    all outputs along a direction (x dW in every layer, dx W in all but the first) and a gradient back; one pass for each length tried.
+    all outputs along a direction (x dW in every layer, dx W in all but the first) and a gradient back; one pass for each length
+    that was tried.
     """
     actor, value = Mlp((obs_dim, *(getattr(config, "policy_hidden", None) or hidden), act_dim)), Mlp((obs_dim, *hidden, 1))
     total = value.forward(1) + config.epochs * (value.forward(1) + value.parameter_gradient(1))

@@ -77,7 +77,7 @@ class Improved(Plain):
 class Improvement(FirstCritic):
     """L_π = −mean[A log π(a⁺|s) / |A| + Q_1(s, a)]: towards searched actions by what they gain, and up the first critic."""
 
-    search: Cem = Cem()
+    search: Cem = dataclasses.field(default_factory=Cem)
     most: float = 20.0
     metric_names: tuple[str, ...] = ("policy/advantage", "policy/deviation")
 

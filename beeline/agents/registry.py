@@ -109,7 +109,7 @@ _MAXQ = _own("maxq", "maxq", "MAXQConfig", "SAC whose target takes the better of
              "actor-critic")  # fmt: skip
 _MAXQ_TD3 = _own("maxq-td3", "maxq", "MAXQTD3Config", "the same on TD3", "actor-critic", "PRESETS_TD3", "build_td3")
 
-_GRAC = _own("grac", "grac", "GRACConfig", "a critic held by itself instead of by target networks, and actions improved by search",
+_GRAC = _own("grac", "grac", "GRACConfig", "critics held by themselves instead of by targets, and actions improved by search",
              "actor-critic")  # fmt: skip
 
 
