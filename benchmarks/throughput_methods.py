@@ -1,8 +1,9 @@
 """How long every registered method learns from one environment step, relative to SAC, beside the products that it needs.
 
-Called by `throughput.py --methods`. All methods have networks of one size and one thread, off-policy ones batches of that size too;
-each has its own agent on made-up data, and round by round each is given a while, in an order that turns round. An on-policy update
-is shared by the steps of its rollout. `time` and `products` are multiples of SAC's; `time` / `products` above 1.2 is slower than the products explain.
+Called by `throughput.py --methods`. All methods have networks of one size and one thread, off-policy ones batches of that size
+too; each has its own agent on made-up data, and round by round each is given a while, in an order that turns round. An on-policy
+update is shared by the steps of its rollout. `time` and `products` are multiples of SAC's; `time` / `products` above 1.2 is slower
+than the products explain.
 """
 
 from __future__ import annotations
