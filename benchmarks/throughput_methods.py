@@ -2,7 +2,7 @@
 
 Called by `throughput.py --methods`. All methods have networks of one size and one thread, off-policy ones batches of that size
 too; each has its own agent on made-up data, and round by round each is given a while, in an order that turns round. An on-policy
-update is shared by the steps of its rollout. `time` and `products` are multiples of SAC's; `time` / `products` above 1.2 is slower
+update is shared by the steps of its rollout. `time` and `products` are multiples of SAC's; their ratio above 1.2 is slower
 than the products explain.
 """
 
