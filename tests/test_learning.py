@@ -37,7 +37,7 @@ def test_learns_to_stay_near_the_middle(algo: str) -> None:
         "hidden": (32, 32), "batch_size": 32, "random_steps": 200, "learn_after": 200, "gamma": 0.9, "log_every": 500,
         "actor_lr": 1e-3, "critic_lr": 1e-3, "value_lr": 1e-3, "replay_capacity": 5_000, "limit": 20,
     }  # fmt: skip
-    options |= {} if "td3" in algo or "rrs" in algo else {"alpha": 0.1}
+    options |= {"alpha": 0.1} if "alpha" in beeline.agents.get(algo).config.names() else {}
     model = beeline.model(algo)(Walk, preset="light", eval_episodes=0, verbose=0, **options)
     judge = beeline.model(algo)(Walk, preset="light", eval_episodes=20, verbose=0, **options)
     assert judge.evaluate(episodes=20).mean < -1.5

@@ -27,7 +27,7 @@ class Beside(Soft):
     value: Learnable
     loss: operators.ExploitLoss
     strength: float
-    metric_names: tuple[str, ...] = ("loss/behaviour", "loss/value", "v/mean", "q/behaviour")
+    metric_names: tuple[str, ...] = ("loss/behaviour", "loss/value", "value/mean", "q/behaviour")
 
     def draw(self, seed: int, at: int) -> Any:
         """Initial parameters; Q^μ's are drawn as the critics' are."""
@@ -56,7 +56,7 @@ class Beside(Soft):
         def value_loss(params: Params) -> tuple[Array, Metrics]:
             v = self.v(params, obs)
             loss = jnp.mean(self.loss(aim, v, self.strength))
-            return loss, {"loss/value": loss, "v/mean": jnp.mean(v)}
+            return loss, {"loss/value": loss, "value/mean": jnp.mean(v)}
 
         critic, metrics = self.critic.learnable.step(own["critic"], critic_loss)
         value, told = self.value.step(own["value"], value_loss)

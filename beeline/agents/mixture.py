@@ -104,7 +104,7 @@ class Diverse(Owned):
     def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """V's, the ratio's and the share's."""
         learnt = () if self.mixture.share is None else ("loss/mixture",)
-        return ("loss/value", "v/mean", "loss/ratio", "mixture/entropy", "mixture/share", *learnt)
+        return ("loss/value", "value/mean", "loss/ratio", "mixture/entropy", "mixture/share", *learnt)
 
     def draw(self, seed: int, at: int) -> Any:
         """V, ratio and share."""

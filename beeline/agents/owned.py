@@ -23,7 +23,7 @@ class Owned(Plain):
     """y = r + γ m V(s') of a V of its own: its slowly following copy V̄ where there is one. The target critics are not asked."""
 
     value: Learnable
-    metric_names: tuple[str, ...] = dataclasses.field(default=("loss/value", "v/mean"), init=False)
+    metric_names: tuple[str, ...] = dataclasses.field(default=("loss/value", "value/mean"), init=False)
 
     def draw(self, seed: int, at: int) -> Any:
         """V's initial parameters."""
@@ -62,7 +62,7 @@ class Owned(Plain):
         def value_loss(params: Params) -> tuple[Array, Metrics]:
             v = self.v(params, obs)
             value = jnp.mean(loss(aim, v))
-            return value, {name: value, "v/mean": jnp.mean(v)}
+            return value, {name: value, "value/mean": jnp.mean(v)}
 
         return self.value.step(slot, value_loss)
 
