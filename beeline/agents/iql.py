@@ -43,7 +43,7 @@ def build(config: IQLConfig, task: Task) -> OffPolicy:
     spaces = task.spaces
     net = Gaussian(make.network(config, config.policy_hidden), 0.0)
     optimiser = adam(config.actor_lr, clip=config.grad_clip)
-    actor = ClippedActor(Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,)))
+    actor: Any = ClippedActor(Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,)))
     critic = make.critic(config, task)
     strength = config.expectile if config.exploit == "expectile" else config.exploit_alpha
     backup = InSample(make.value(config, task), critic, make.exploit_loss(config.exploit), strength)

@@ -111,7 +111,7 @@ def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
     feed: Uniform | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy, **more: Any,
 ) -> OffPolicy:  # fmt: skip
-    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'; `more` is the order of its steps."""
+    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'; `more` orders its steps."""
     gamma = discount(config, task)
     uniform = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
     drawn: Feed = WithPrior(uniform, task.prior_share) if task.prior_share else uniform

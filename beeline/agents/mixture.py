@@ -76,7 +76,7 @@ def buffer_log_prob(output: Any, action: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class SampleAware(Entropy):
-    """L_π = mean[ T α(s) (log π(ã|s) − log R(s, ã)) − Q_1(s, ã) ] (DAC); T is the temperature, 1 in DAC, tuned as SAC's or fixed."""
+    """L_π = mean[ T α(s) (log π(ã|s) − log R(s, ã)) − Q_1(s, ã) ] (DAC); T is the temperature, 1 in DAC."""
 
     mixture: Any = None  # a Mixture
 
@@ -101,7 +101,7 @@ class Diverse(Owned):
     streams: tuple[str, ...] = dataclasses.field(default=("value",), init=False)
 
     @property
-    def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
+    def metric_names(self) -> tuple[str, ...]:  # type: ignore[override, misc]
         """V's, the ratio's and the share's."""
         learnt = () if self.mixture.share is None else ("loss/mixture",)
         return ("loss/value", "value/mean", "loss/ratio", "mixture/entropy", "mixture/share", *learnt)

@@ -1,4 +1,4 @@
-"""OBAC (Luo et al. 2024): SAC beside an in-sample critic of the buffer; where that one is ahead, the policy clones the buffer too."""
+"""OBAC (Luo et al. 2024): SAC beside an in-sample critic; where that one is ahead, the policy clones the buffer too."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ One update, in the order of the BAC release (Ji et al. 2024):
   3. every `policy_interval` updates: a step of the policy under the new critics, then one of its objective (α)
   4. every `target_interval` updates: φ̄ ← τφ + (1 − τ)φ̄
 
-The order of 1 to 3 is a list of names (`ORDER`); IQL has another one. A step sees what those before it left, or, where the agent is
-not `fresh`, everything as it was when the update began (DAC, OBAC).
+The order of 1 to 3 is a list of names (`ORDER`); IQL has another one. A step sees what those before it left, or, where the
+agent is not `fresh`, everything as it was when the update began (DAC, OBAC).
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class OffPolicy(Readings, Defaults):
         pairs, sight = self.backup.look(state, batch, noise)
         answers = self.ask(state.critic.target, pairs)
         terms = self.backup.terms(state, batch, sight, answers)
-        now, metrics = state, {}
+        now, metrics = state, dict[str, Array]()
         for step in self.order:
             seen = now if self.fresh else state
             if step == "critic":
@@ -300,7 +300,7 @@ class OffPolicy(Readings, Defaults):
 
     def _policy_step(self, now: State, seen: State, batch: Batch, noise: Noise) -> tuple[State, Metrics]:
         """Steps of the policy under the critics as they are seen, each followed by one of its temperature."""
-        actor, objective, metrics = now.actor, now.objective, {}
+        actor, objective, metrics = now.actor, now.objective, dict[str, Array]()
         for turn in range(self.config.policy_rounds):
 
             def policy_loss(params: Params, turn: int = turn, objective: Any = objective) -> tuple[Array, Any]:

@@ -1,4 +1,4 @@
-"""Backups that own a V: XQL's, whose V is a soft maximum over the policy's actions, and IQL's, whose V is one over the buffer's."""
+"""Backups that own a V: XQL's, a soft maximum over the policy's actions, and IQL's, one over the buffer's."""
 
 from __future__ import annotations
 

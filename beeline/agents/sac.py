@@ -34,14 +34,14 @@ class SACConfig(OffPolicyConfig):
     entropy_units: str = option("env", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
     v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
     mixture: float | None = option(
-        None, "sample-aware: share of the policy's actions, beside the buffer's, in what is to be diverse; none: learnt, in (.5, .99)",
+        None, "sample-aware: share of the policy's actions, beside the buffer's, in what is to vary; none: learnt",
         low=0.01, high=0.99,
     )  # fmt: skip
-    mixture_control: float = option(2.0, "sample-aware: the learnt share tends to entropies above −this for each action's dimension")
+    mixture_control: float = option(2.0, "sample-aware: how far the learnt share lets the mixture's entropy fall")
     mixture_lr: float = option(3e-4, "sample-aware: learning rate of the ratio and of the learnt share", above=0.0)
 
     def check(self) -> None:
-        """A tuned temperature is the exponential of something and so cannot start at zero; a mixture needs its exploration term."""
+        """A tuned temperature is the exponential of something and so cannot start at zero; a mixture needs its term."""
         super().check()
         if self.explore != "sample-aware":
             for name, default in MIXTURE.items():
@@ -68,9 +68,9 @@ def build(
     config: SACConfig, task: Task, around: Any = None, next_action: bool = False, *, asked: bool = True, fresh: bool = True,
     kind: Any = None, **more: Any,
 ) -> OffPolicy:  # fmt: skip
-    """The agent: `Soft` or `Diverse`, or `around` it, under `Bee` where λ asks for it; `kind` is another soft objective, with `more`.
+    """The agent: `Soft` or `Diverse`, or `around` it, under `Bee` where λ asks for it.
 
-    Target critics are kept where they are asked.
+    `kind` is another soft objective, with `more`. Target critics are kept where they are asked.
     """
     from beeline.agents import make
     from beeline.agents.actors import GaussianActor

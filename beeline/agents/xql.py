@@ -1,4 +1,4 @@
-"""Extreme Q-learning online (Garg et al. 2023): X-SAC, whose V is a soft maximum by Gumbel regression, and X-TD3, whose critics are."""
+"""Extreme Q-learning online (Garg et al. 2023): X-SAC with a V, and X-TD3 with critics, fitted by Gumbel regression."""
 
 from __future__ import annotations
 
