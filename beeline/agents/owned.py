@@ -23,7 +23,11 @@ class Owned(Plain):
     """y = r + γ m V(s') of a V of its own: its slowly following copy V̄ where there is one. The target critics are not asked."""
 
     value: Learnable
-    metric_names: tuple[str, ...] = dataclasses.field(default=("loss/value", "value/mean"), init=False)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """V's loss and mean."""
+        return ("loss/value", "value/mean")
 
     def draw(self, seed: int, at: int) -> Any:
         """V's initial parameters."""
