@@ -101,7 +101,7 @@ class Diverse(Owned):
     streams: tuple[str, ...] = dataclasses.field(default=("value",), init=False)
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
+    def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """V's, the ratio's and the share's."""
         learnt = () if self.mixture.share is None else ("loss/mixture",)
         return ("loss/value", "value/mean", "loss/ratio", "mixture/entropy", "mixture/share", *learnt)
