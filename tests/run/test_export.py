@@ -31,7 +31,7 @@ TRIED = [
     *(("bac", {"network": body, "log_std": head}) for body in BODIES for head in ("clip", "tanh")),
     *((algo, {"network": body}) for algo in ("td3", "bee-td3") for body in BODIES),
     *(("ppo", {"network": body}) for body in ("tanh", "mlp")),
-    *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3")),
+    *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3", "dac", "xql", "xtd3", "iql", "obac")),
 ]
 
 
