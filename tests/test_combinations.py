@@ -61,3 +61,13 @@ def test_trains_without_an_exploration_term_and_with_either_noise(algo: str, tmp
     if algo == "bac":
         assert {row["alpha"] for row in runs["none", "white"]} == {0.0}
         assert all(row["alpha"] > 0.0 for row in runs["entropy", "white"])
+
+
+@pytest.mark.parametrize("algo", ["sac", "bac"])
+def test_trains_with_the_entropy_of_policy_and_buffer_together(algo: str, tmp_path: Path) -> None:
+    options = small(algo, steps=STEPS, eval_every=STEPS, checkpoint_every=STEPS, batch_size=16)
+    out = tmp_path / "run"
+    assert main(["train", algo, "toys:Walk-v0", "--out", str(out), *flags(options), "--explore", "sample-aware"]) == 0
+    rows = [row for row in read_metrics(out / "metrics.csv") if row["q/target"] is not None]
+    assert all(0.5 < row["mixture/share"] < 0.99 and np.isfinite(row["mixture/entropy"]) for row in rows)
+    assert len({row["loss/ratio"] for row in rows}) == len(rows)

@@ -14,8 +14,7 @@ import beeline
 from beeline.agents import OWN
 
 OFF_POLICY = sorted(set(OWN) - {"ppo", "trpo"})  # on-policy: see tests/agents/test_ppo.py and test_trpo.py
-STEPS = {"grac": 20_000, "bee-grac": 20_000}  # where it takes more than ten thousand
-NO_ENTROPY = ("td3", "rrs", "grac")
+STEPS = {"grac": 20_000, "bee-grac": 20_000, "iql": 20_000}  # where it takes more than ten thousand
 QUICK = ("bac", "sac", "bee-td3", "td3")
 
 
@@ -24,11 +23,9 @@ QUICK = ("bac", "sac", "bee-td3", "td3")
 @pytest.mark.parametrize("algo", [pytest.param(a, marks=() if a in QUICK else pytest.mark.long) for a in OFF_POLICY])
 def test_learns_pendulum(algo: str) -> None:
     """Mean of 20 deterministic episodes; a random policy has about −1200, a good one −150."""
-    steps = STEPS.get(algo, 10_000)
-    options: dict[str, Any] = {"preset": "light", "seed": 0, "steps": steps}
-    model: beeline.Model = beeline.model(algo)("gym/Pendulum-v1", eval_episodes=0, log_every=5_000, **options)
-    model.learn(steps)
-    env_model = beeline.model(algo)("gym/Pendulum-v1", eval_episodes=20, **options)
+    model: beeline.Model = beeline.model(algo)("gym/Pendulum-v1", preset="light", seed=0, eval_episodes=0, log_every=5_000)
+    model.learn(STEPS.get(algo, 10_000))
+    env_model = beeline.model(algo)("gym/Pendulum-v1", preset="light", seed=0, eval_episodes=20)
     env_model.trainer.state = model.trainer.state
     assert env_model.evaluate(episodes=20).mean >= -250
 
@@ -41,10 +38,11 @@ def test_learns_to_stay_near_the_middle(algo: str) -> None:
         "hidden": (32, 32), "batch_size": 32, "random_steps": 200, "learn_after": 200, "gamma": 0.9, "log_every": 500,
         "actor_lr": 1e-3, "critic_lr": 1e-3, "value_lr": 1e-3, "replay_capacity": 5_000, "limit": 20,
     }  # fmt: skip
-    options |= {} if any(name in algo for name in NO_ENTROPY) else {"alpha": 0.1}
+    options |= {"alpha": 0.1} if "alpha" in beeline.agents.get(algo).config.names() else {}
     model = beeline.model(algo)(Walk, preset="light", eval_episodes=0, verbose=0, **options)
     judge = beeline.model(algo)(Walk, preset="light", eval_episodes=20, verbose=0, **options)
     assert judge.evaluate(episodes=20).mean < -1.5
     model.learn(1_500)
     judge.trainer.state = model.trainer.state
-    assert judge.evaluate(episodes=20).mean > -0.2
+    # A policy that regresses onto what was taken follows more slowly.
+    assert judge.evaluate(episodes=20).mean > (-0.3 if algo == "iql" else -0.2)

@@ -2,6 +2,7 @@
 
     Soft      r + γ m (min_i Q̄_i(s', a') − α log π(a'|s')),  a' ~ π(·|s')          SAC
     Smoothed  r + γ m min_i Q̄_i(s', clip(π̄(s') + clip(ε, −c, c)))                  TD3
+    Owned     r + γ m V̄(s') of a V of its own                                       DAC, XQL, IQL (owned.py, mixture.py)
     Bee       λ (r + γ m V(s')) + (1 − λ) (whatever the inner one says)             BAC, BEE-TD3, bee-…
 
 An update calls a backup four times: `look` says at which pairs the target critics are asked, so that all are answered in one
@@ -72,7 +73,7 @@ class Backup(Protocol):
         """y, given the live Q_min(s, a) without gradient; its state after that, and metrics."""
 
     def learn(self, own: Any, state: Any, batch: Batch, fit: Batch | None, terms: Terms, noise: Noise) -> tuple[Any, Metrics]:
-        """Its own step; `state` is everything as it was when the update began."""
+        """Its own step; `state` is everything as the steps before it left it, or as the update began: see `off_policy`."""
 
     def follow(self, own: Any, tau: float) -> Any:
         """Move its slowly following copies."""
@@ -199,6 +200,11 @@ class Bee:
             "inner": self.inner.init(drawn["inner"]),
         }
 
+    @staticmethod
+    def _inside(state: Any) -> Any:
+        """The state as the inner backup sees it: what it owns is all there is."""
+        return dataclasses.replace(state, backup=state.backup["inner"])
+
     def v(self, params: Params, obs: Array) -> Array:
         """V(s), `[B]` or `[K, B]`."""
         return self.value.net.apply(params, obs)[..., 0]
@@ -209,12 +215,12 @@ class Bee:
 
     def look(self, state: Any, batch: Batch, noise: Noise) -> tuple[Pairs, Any]:
         """What the inner backup asks, and Q̄(s, a) for V."""
-        pairs, seen = self.inner.look(state, batch, noise)
+        pairs, seen = self.inner.look(self._inside(state), batch, noise)
         return [*pairs, (batch.obs, batch.action)], seen
 
     def terms(self, state: Any, batch: Batch, seen: Any, answers: list[Array]) -> Terms:
         """T_explore of the inner backup, and T_exploit with V as it was before this update."""
-        inner = self.inner.terms(state, batch, seen, answers[:-1])
+        inner = self.inner.terms(self._inside(state), batch, seen, answers[:-1])
         reward = self.inner.reward(batch)
         next_v = self.v(state.backup["value"].live, batch.next_obs)
         exploit = operators.bellman_target(reward, jnp.broadcast_to(batch.discount, reward.shape), next_v)
@@ -252,7 +258,7 @@ class Bee:
             return value, {"loss/exploit": value, "v/mean": jnp.mean(v), "v/minus_q": jnp.mean(v - q)}
 
         value, metrics = self.value.step(own["value"], loss)
-        inner, told = self.inner.learn(own["inner"], state, batch, fit, terms, noise)
+        inner, told = self.inner.learn(own["inner"], self._inside(state), batch, fit, terms, noise)
         return own | {"value": value, "inner": inner}, metrics | told
 
     def follow(self, own: Any, tau: float) -> Any:

@@ -25,5 +25,13 @@ FROM: dict[str, tuple[str, str]] = {
     "maxq-td3": (_BEE, "the paper's text; no code is public"),
     "bee-grac": (_BEE, "stanford-iprl-lab/GRAC; the combination is ours"),
     "grac": ("Shao et al. 2021", "stanford-iprl-lab/GRAC"),
+    "bee-dac": (_BEE, "seungyulhan/dac; the combination is ours"),
+    "dac": ("Han and Sung 2021", "seungyulhan/dac"),
+    "bee-xql": (_BEE, "Div99/XQL; the combination is ours"),
+    "xql": ("Garg et al. 2023", "Div99/XQL"),
+    "bee-xtd3": (_BEE, "Div99/XQL; the combination is ours"),
+    "xtd3": ("Garg et al. 2023", "Div99/XQL"),
+    "iql": ("Kostrikov et al. 2022", "ikostrikov/implicit_q_learning"),
+    "obac": ("Luo et al. 2024", "Roythuly/OBAC"),
 }
 COST: dict[str, float] = {}

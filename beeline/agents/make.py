@@ -15,7 +15,7 @@ from beeline.agents.noise import PinkNoise, WhiteNoise
 from beeline.agents.objective import Entropy
 from beeline.agents.off_policy import OffPolicy
 from beeline.feeds import Uniform, WithPrior
-from beeline.networks import Ensemble, Learnable, Net, Scalar, adam, body
+from beeline.networks import Ensemble, Head, Learnable, Net, Scalar, adam, body
 
 if TYPE_CHECKING:
     from beeline.agents.actors import Actor
@@ -46,21 +46,29 @@ def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: boo
     return Learnable(network(config, config.policy_hidden), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
 
 
-def critic(config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True) -> Critic:
+def critic(
+    config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True, head: Head | None = None
+) -> Critic:
     """One critic or two, in each of the groups that have targets of their own."""
     spaces = task.spaces
     two = task.ends if config.double_q == "auto" else config.double_q != "off"
     shape = (*groups, 2 if two else 1)
-    net, head = Ensemble(network(config), shape), Scalar()
+    net, head = Ensemble(network(config), shape), head or Scalar()
     optimiser = adam(config.critic_lr, clip=config.grad_clip)
     learnable = Learnable(net, spaces.obs_dim + spaces.action_dim, optimiser, (head.width,), followed)
     return Critic(learnable, head, shape, mean=config.double_q == "mean")
 
 
-def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic) -> Entropy:
-    """The soft objective of these options."""
-    present, spaces, per_action = config.explore == "entropy", task.spaces, config.target_entropy_per_action
-    return Entropy(
+def value(config: OffPolicyConfig, task: Task, *, followed: bool = False) -> Learnable:
+    """A network over states, of the critics' body."""
+    optimiser = adam(config.value_lr, clip=config.grad_clip)
+    return Learnable(network(config), task.spaces.obs_dim, optimiser, followed=followed)
+
+
+def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic, kind: Any = Entropy, **more: Any) -> Any:
+    """The soft objective of these options, of that kind."""
+    present, spaces, per_action = config.explore != "none", task.spaces, config.target_entropy_per_action
+    return kind(
         actor=actor,
         critic=critic,
         alpha=config.alpha if present else 0.0,
@@ -68,6 +76,7 @@ def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic) -> Entr
         target_entropy=per_action * spaces.action_dim if config.target_entropy is None else config.target_entropy,
         scale=spaces.action_scale if config.entropy_units == "env" else None,
         optimiser=adam(config.alpha_lr, beta1=config.alpha_beta1, clip=config.grad_clip),
+        **more,
     )
 
 
@@ -77,7 +86,7 @@ def bee(
     """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
     if not config.bee:
         return inner
-    groups, loss = critic.shape[:-1], _loss(config.exploit)
+    groups, loss = critic.shape[:-1], exploit_loss(config.exploit)
     net = network(config)
     value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, adam(config.value_lr, clip=config.grad_clip))
     return Bee(
@@ -93,17 +102,18 @@ def bee(
     )
 
 
-def _loss(exploit: Any) -> operators.ExploitLoss:
+def exploit_loss(exploit: Any) -> operators.ExploitLoss:
+    """The exploit loss of that name, or the object itself."""
     return operators.EXPLOIT[exploit] if isinstance(exploit, str) else exploit
 
 
 def off_policy(
     config: OffPolicyConfig, task: Task, actor: Actor, critic: Critic, objective: Objective, backup: Backup,
-    feed: Uniform | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy,
+    feed: Uniform | None = None, *, next_action: bool = False, kind: type[OffPolicy] = OffPolicy, **more: Any,
 ) -> OffPolicy:  # fmt: skip
-    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'."""
+    """The agent of these parts; with `next_action`, batches bring the action that was taken at s'; `more` orders its steps."""
     gamma = discount(config, task)
     uniform = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
     drawn: Feed = WithPrior(uniform, task.prior_share) if task.prior_share else uniform
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
-    return kind(config, task, actor, critic, objective, backup, drawn, noise, gamma)
+    return kind(config, task, actor, critic, objective, backup, drawn, noise, gamma, **more)

@@ -32,7 +32,7 @@ class Objective(Protocol):
     def loss(self, params: Params, own: Any, state: Any, critic: Params, batch: Any, noise: Array | None) -> tuple[Array, Any]:
         """What the policy minimises, and what `learn` looks at.
 
-        `critic` are the critics after their step, `state` is everything as it was when the update began.
+        `critic` are the critics, and `state` is everything, as the steps before this one left it, or as the update began.
         """
 
     def learn(self, own: Any, seen: Any) -> tuple[Any, Metrics]:

@@ -5,6 +5,9 @@ One update, in the order of the BAC release (Ji et al. 2024):
   2. the backup's own step: V, where there is one
   3. every `policy_interval` updates: a step of the policy under the new critics, then one of its objective (α)
   4. every `target_interval` updates: φ̄ ← τφ + (1 − τ)φ̄
+
+The order of 1 to 3 is a list of names (`ORDER`); IQL has another one. A step sees what those before it left, or, where the
+agent is not `fresh`, everything as it was when the update began (DAC, OBAC).
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from beeline.feeds import Feed
 
 
+ORDER = ("critic", "value", "policy")
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
@@ -66,10 +72,13 @@ class OffPolicy(Readings, Defaults):
         feed: Feed,
         noise: ActingNoise,
         gamma: float,
+        order: tuple[str, ...] = ORDER,
+        fresh: bool = True,
     ) -> None:
         self.config, self.task, self.spaces, self.gamma = config, task, task.spaces, gamma
         self.actor, self.critic, self.objective, self.backup = actor, critic, objective, backup
         self.feed, self.noise = feed, noise
+        self.order, self.fresh = order, fresh
         self.memories: Mapping[str, MemorySpec] = {"replay": MemorySpec()}
         self.metric_names = (
             "loss/critic", "loss/actor", "q/mean", "q/target", *backup.metric_names, *objective.metric_names,
@@ -250,43 +259,58 @@ class OffPolicy(Readings, Defaults):
         return drawn | dict(zip(keys, together))
 
     def one_update(self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool) -> tuple[State, Metrics]:
-        """One update, top to bottom; `state` is what it began with, all the way."""
+        """One update: the steps in their order; `state` is what it began with, all the way."""
         noise = self.draw_noise(state, batch, fit, policy)
+        pairs, sight = self.backup.look(state, batch, noise)
+        answers = self.ask(state.critic.target, pairs)
+        terms = self.backup.terms(state, batch, sight, answers)
+        now, metrics = state, dict[str, Array]()
+        for step in self.order:
+            seen = now if self.fresh else state
+            if step == "critic":
+                if seen.backup is not state.backup:  # V has moved already
+                    terms = self.backup.terms(seen, batch, sight, answers)
+                now, told = self._critic_step(now, batch, terms)
+            elif step == "value":
+                own, told = self.backup.learn(now.backup, seen, batch, fit, terms, noise)
+                now = dataclasses.replace(now, backup=own)
+            else:
+                now, told = self._policy_step(now, seen, batch, noise) if policy else (now, {})
+            metrics |= told
 
-        # y, and a step of the critics
-        pairs, seen = self.backup.look(state, batch, noise)
-        terms = self.backup.terms(state, batch, seen, self.ask(state.critic.target, pairs))
+        # the following copies
+        actor, critic, own = now.actor, now.critic, now.backup
+        if target:
+            critic, actor = follow(critic, self.config.tau), follow(actor, self.config.tau)
+            own = self.backup.follow(own, self.config.tau)
+        return State(state.key, state.updates + 1, actor, critic, own, now.objective, state.host), metrics
+
+    def _critic_step(self, now: State, batch: Batch, terms: Any) -> tuple[State, Metrics]:
+        """y, and a step of the critics."""
 
         def critic_loss(params: Params) -> tuple[Array, tuple[Any, Metrics]]:
             out = self.critic.out(params, batch.obs, batch.action)
             q = self.critic.head.value(out)
-            y, own, told = self.backup.target(state.backup, terms, stop_gradient(self.critic.worst(q)))
+            y, own, told = self.backup.target(now.backup, terms, stop_gradient(self.critic.worst(q)))
             loss = self.critic.loss(out, y)
             return loss, (own, told | {**terms.told, "loss/critic": loss, "q/mean": jnp.mean(q), "q/target": jnp.mean(y)})
 
-        critic, (own, metrics) = self.critic.learnable.step(state.critic, critic_loss)
+        critic, (own, metrics) = self.critic.learnable.step(now.critic, critic_loss)
+        return dataclasses.replace(now, critic=critic, backup=own), metrics
 
-        # the backup's own step, on the parameters of the start
-        own, told = self.backup.learn(own, state, batch, fit, terms, noise)
-        metrics |= told
-
-        # a step of the policy under the new critics, and one of its temperature
-        actor, objective = state.actor, state.objective
-        for turn in range(self.config.policy_rounds if policy else 0):
+    def _policy_step(self, now: State, seen: State, batch: Batch, noise: Noise) -> tuple[State, Metrics]:
+        """Steps of the policy under the critics as they are seen, each followed by one of its temperature."""
+        actor, objective, metrics = now.actor, now.objective, dict[str, Array]()
+        for turn in range(self.config.policy_rounds):
 
             def policy_loss(params: Params, turn: int = turn, objective: Any = objective) -> tuple[Array, Any]:
-                loss, seen = self.objective.loss(params, objective, state, critic.live, batch, noise.get(f"policy/{turn}"))
-                return loss, (loss, seen)
+                loss, told = self.objective.loss(params, objective, seen, seen.critic.live, batch, noise.get(f"policy/{turn}"))
+                return loss, (loss, told)
 
-            actor, (loss, seen) = self.actor.learnable.step(actor, policy_loss)
-            objective, told = self.objective.learn(objective, seen)
+            actor, (loss, told) = self.actor.learnable.step(actor, policy_loss)
+            objective, told = self.objective.learn(objective, told)
             metrics |= {"loss/actor": loss} | told
-
-        # the following copies
-        if target:
-            critic, actor = follow(critic, self.config.tau), follow(actor, self.config.tau)
-            own = self.backup.follow(own, self.config.tau)
-        return State(state.key, state.updates + 1, actor, critic, own, objective, state.host), metrics
+        return dataclasses.replace(now, actor=actor, objective=objective), metrics
 
     def ask(self, params: Params, pairs: list[tuple[Array, Array]]) -> list[Array]:
         """Q at several batches of (s, a): one product over all takes less time than one each."""

@@ -108,6 +108,9 @@ _RRS = _own("rrs", "rrs", "RRSConfig", "TD3 with critics of shifted rewards, one
 _MAXQ = _own("maxq", "maxq", "MAXQConfig", "SAC whose target takes the better of the policy's next action and the taken one",
              "actor-critic")  # fmt: skip
 _MAXQ_TD3 = _own("maxq-td3", "maxq", "MAXQTD3Config", "the same on TD3", "actor-critic", "PRESETS_TD3", "build_td3")
+_DAC = _own("dac", "dac", "DACConfig", "diversity actor-critic: entropy of what policy and buffer do together", "actor-critic")
+_XQL = _own("xql", "xql", "XQLConfig", "extreme Q-learning on SAC: V by Gumbel regression", "actor-critic")
+_XTD3 = _own("xtd3", "xql", "XTD3Config", "TD3 with a Gumbel loss of the critics", "actor-critic", "PRESETS_TD3", "build_td3")
 
 _GRAC = _own("grac", "grac", "GRACConfig", "critics held by themselves instead of by targets, and actions improved by search",
              "actor-critic")  # fmt: skip
@@ -137,6 +140,14 @@ OWN: dict[str, Entry] = {
         _MAXQ_TD3,
         bee(_GRAC, "GRAC under the BEE operator, V fitted on the live, bounded critics"),
         _GRAC,
+        bee(_DAC, "DAC under the BEE operator"),
+        _DAC,
+        bee(_XQL, "XQL under the BEE operator"),
+        _XQL,
+        bee(_XTD3, "X-TD3 under the BEE operator"),
+        _XTD3,
+        _own("iql", "iql", "IQLConfig", "implicit Q-learning online: V in-sample, policy by weighted regression", "in-sample"),
+        _own("obac", "obac", "OBACConfig", "SAC that clones the buffer where an in-sample critic is ahead of it", "in-sample"),
     )
 }  # fmt: skip
 

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from beeline.agents.off_policy import OffPolicy
 
 
+EXPLORES = ("entropy", "sample-aware", "none")
+MIXTURE = {"mixture": None, "mixture_control": 2.0, "mixture_lr": 3e-4}
+
+
 @dataclass(frozen=True)
 class SACConfig(OffPolicyConfig):
     """Soft actor-critic: tanh-Gaussian policy, entropy as exploration term."""
 
-    explore: str = option("entropy", "exploration term of the target", choices=("entropy", "none"))
+    explore: str = option("entropy", "exploration term of the target", choices=EXPLORES)
     tune_alpha: bool = option(True, "tune the temperature towards the target entropy, or keep it fixed")
     alpha: float = option(1.0, "initial temperature, or the fixed one (0: no entropy)", low=0.0)
     alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0.0)
@@ -29,11 +33,23 @@ class SACConfig(OffPolicyConfig):
     log_std: str = option("clip", "log σ clipped to [-20, 2], or tanh: bent smoothly into [-10, 2]", choices=("clip", "tanh"))
     entropy_units: str = option("env", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
     v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
+    mixture: float | None = option(
+        None, "sample-aware: share of the policy's actions, beside the buffer's, in what is to vary; none: learnt",
+        low=0.01, high=0.99,
+    )  # fmt: skip
+    mixture_control: float = option(2.0, "sample-aware: how far the learnt share lets the mixture's entropy fall")
+    mixture_lr: float = option(3e-4, "sample-aware: learning rate of the ratio and of the learnt share", above=0.0)
 
     def check(self) -> None:
-        """A tuned temperature is the exponential of something and so cannot start at zero."""
+        """A tuned temperature is the exponential of something and so cannot start at zero; a mixture needs its term."""
         super().check()
-        if self.explore == "entropy" and self.tune_alpha and self.alpha == 0.0:
+        if self.explore != "sample-aware":
+            for name, default in MIXTURE.items():
+                if getattr(self, name) != default:
+                    raise ConfigError(f"{name} = {getattr(self, name)} belongs to explore = sample-aware, not to {self.explore}.")
+        elif self.mixture is not None and self.mixture_control != MIXTURE["mixture_control"]:
+            raise ConfigError("mixture_control steers a learnt share, and mixture fixes it; allowed: one of them.")
+        if self.explore != "none" and self.tune_alpha and self.alpha == 0.0:
             raise ConfigError("alpha = 0 cannot be tuned; allowed: > 0, or tune_alpha = false.")
 
 
@@ -48,20 +64,39 @@ class BACConfig(SACConfig):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: SACConfig, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
-    """The agent: `Soft`, or `around(Soft, critic)`, under `Bee` where λ asks for it."""
+def build(
+    config: SACConfig, task: Task, around: Any = None, next_action: bool = False, *, asked: bool = True, fresh: bool = True,
+    kind: Any = None, **more: Any,
+) -> OffPolicy:  # fmt: skip
+    """The agent: `Soft` or `Diverse`, or `around` it, under `Bee` where λ asks for it.
+
+    `kind` is another soft objective, with `more`. Target critics are kept where they are asked.
+    """
     from beeline.agents import make
     from beeline.agents.actors import GaussianActor
     from beeline.agents.backup import Soft
+    from beeline.agents.objective import Entropy
 
     bounds = (-10.0, 2.0, True) if config.log_std == "tanh" else (-20.0, 2.0, False)
     actor = GaussianActor(make.policy(config, task, heads=2), *bounds)
-    critic = make.critic(config, task)
-    entropy = make.entropy(config, task, actor, critic)
-    explore = Soft(actor, critic, entropy)
+    diverse = config.explore == "sample-aware"
+    followed = bool(config.bee or around) if diverse else asked or config.bee
+    critic = make.critic(config, task, followed=followed)
+    explore: Any
+    if diverse:
+        from beeline.agents import mixture
+
+        mixed = mixture.of(config, task, make.network(config))
+        entropy = make.entropy(config, task, actor, critic, mixture.SampleAware, mixture=mixed)
+        explore = mixture.Diverse(make.value(config, task, followed=True), actor, critic, entropy, mixed)
+    else:
+        entropy = make.entropy(config, task, actor, critic, kind or Entropy, **more)
+        explore = Soft(actor, critic, entropy)
     inner = around(explore, critic) if around else explore
     backup = make.bee(config, inner, actor, critic, task, entropy if config.v_entropy else None)
-    return make.off_policy(config, task, actor, critic, entropy, backup, next_action=next_action)
+    return make.off_policy(
+        config, task, actor, critic, entropy, backup, next_action=next_action, fresh=fresh and not diverse
+    )
 
 
 # --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------

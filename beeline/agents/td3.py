@@ -36,15 +36,15 @@ class BEETD3Config(TD3Config):
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
 
-def build(config: TD3Config, task: Task, around: Any = None, next_action: bool = False) -> OffPolicy:
-    """The agent: `Smoothed`, or `around(Smoothed, critic)`, under `Bee` where λ asks for it."""
+def build(config: TD3Config, task: Task, around: Any = None, next_action: bool = False, head: Any = None) -> OffPolicy:
+    """The agent: `Smoothed`, or `around(Smoothed, critic)`, under `Bee` where λ asks for it; `head` is how critics are read."""
     from beeline.agents import make
     from beeline.agents.actors import DeterministicActor
     from beeline.agents.backup import Smoothed
     from beeline.agents.objective import FirstCritic
 
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
-    critic = make.critic(config, task)
+    critic = make.critic(config, task, head=head)
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
     explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
     backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)

@@ -32,6 +32,7 @@ TRIED = [
     *((algo, {"network": body}) for algo in ("td3", "bee-td3") for body in BODIES),
     *(("ppo", {"network": body}) for body in ("tanh", "mlp")),
     *((algo, {"network": "mlp"}) for algo in ("rrs", "maxq", "bee-maxq-td3", "grac", "bee-grac")),
+    *((algo, {"network": "mlp"}) for algo in ("dac", "xql", "xtd3", "iql", "obac")),
     ("trpo", {"network": "tanh"}),
 ]
 

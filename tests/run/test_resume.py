@@ -56,6 +56,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("trpo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
     ("grac", "gym/Pendulum-v1", {}),
     ("bee-grac", WALK, {"num_envs": 2, "steps": 600, "normalize_obs": True, "acting_noise": "pink"}),
+    ("dac", WALK, {"normalize_obs": True}),
+    ("bee-dac", "gym/Pendulum-v1", {"blend": "ada"}),
+    ("xql", WALK, {"policy_updates_per_step": 0.5, "target_interval": 2}),
+    ("bee-xql", "gym/Pendulum-v1", {}),
+    ("xtd3", WALK, {"acting_noise": "pink"}),
+    ("bee-xtd3", "gym/Pendulum-v1", {"n_step": 3}),
+    ("iql", WALK, {"num_envs": 2, "steps": 600}),
+    ("obac", "gym/Pendulum-v1", {}),
 ]
 
 
