@@ -47,7 +47,7 @@ def test_no_other_shape_or_type_passes(size: int, fresh: bool) -> None:
         0.0, None, "text", row.astype(str), row.astype(complex), [[0.0]] * size,
     ]  # fmt: skip
     for other in others:
-        with pytest.raises(EnvError, match="shape|observation"):
+        with pytest.raises(EnvError, match=r"shape|observation"):
             boundary(size, fresh).observation(other)
 
 

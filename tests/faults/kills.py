@@ -49,7 +49,8 @@ def cases(seed: int) -> Iterator[Case]:
     able = [algo for algo, entry in agents.ALGORITHMS.items() if not entry.config().refuses_prior]
     strikes = signals_each(len(algos))
     for number in itertools.count():
-        others = [_chain(able[(number * len(TOGETHER) + i) % len(able)], number, seed, strikes, what) for i, what in enumerate(TOGETHER)]
+        turn = itertools.islice(itertools.cycle(able), number * len(TOGETHER) % len(able), None)
+        others = [_chain(algo, number, seed, strikes, what) for what, algo in zip(TOGETHER, turn)]
         others += [_matrix("local", number, seed)] if number % 2 == 0 else []
         others += [_matrix("ray", number, seed)] if number % 6 == 0 and ray else []
         first = (number + seed) % len(algos)  # another algorithm begins in every round and with every seed
