@@ -26,7 +26,7 @@ import numpy as np
 from beeline import files
 from beeline.bench import outcome, space
 from beeline.bench import plan as bench_plan
-from beeline.bench.execute import Ended, LocalProcesses, slots
+from beeline.bench.execute import Ended, Executor, LocalProcesses, slots
 from beeline.bench.matrix import PAUSE, REFRESH, lock_matrix, stop_signals
 from beeline.bench.plan import BenchRun
 from beeline.bench.space import Range, TunePlan
@@ -191,34 +191,11 @@ def _distributions(plan: TunePlan) -> dict[str, BaseDistribution]:
 # --- searching --------------------------------------------------------------------------------------------------------
 
 
-class Places(Protocol):
-    """Executes the runs of trials."""
-
-    size: int
-
-    def free(self) -> bool:
-        """Whether another run can be taken."""
-
-    def busy(self) -> bool:
-        """Whether a run has not ended."""
-
-    def submit(self, run: BenchRun) -> None:
-        """Begin a run or go on with it."""
-
-    def running(self) -> list[BenchRun]:
-        """The runs that have begun and not ended."""
-
-    def poll(self) -> list[Ended]:
-        """The runs that have ended since the last call."""
-
-    def stop(self) -> None:
-        """Tell all runs to write a checkpoint and end."""
+class Places(Executor, Protocol):
+    """Executes the runs of trials, some of which are given up."""
 
     def give_up(self, runs: Sequence[BenchRun]) -> None:
         """Tell some runs to end."""
-
-    def close(self) -> None:
-        """End at once whatever has not ended."""
 
 
 @dataclasses.dataclass

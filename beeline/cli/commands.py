@@ -180,12 +180,14 @@ def train(arguments: Sequence[str]) -> int:
         said = _from_file(file, own["algo"])
         own["preset"] = own["preset"] or said.pop("preset", None)
         options = {name: value for name, value in said.items() if name != "preset"} | options
-    from beeline import api, envs
+    from beeline import agents, api, envs
     from beeline.display import make_display
     from beeline.envs import trust
 
     trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    for finding in envs.quick(own["env"]):
+    method = {name: value for name, value in options.items() if name in algorithm.config.names()} if algorithm else {}
+    scaled = getattr(agents.make_config(own["algo"], own["env"], own["preset"], method), "normalize_obs", False)
+    for finding in envs.quick(own["env"], scaled):
         _note(finding.message)
     run = api.train(
         own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
@@ -238,8 +240,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     result, policy = api.evaluate_run(given.run, episodes=given.episodes, best=given.best, seed=given.seed, env=given.env)
     row = result.row()
     print(f"{policy.meta['algo']} on {given.env or policy.meta['env']}, policy of step {policy.meta.get('step')}")
-    print(f"return {row['eval/return']:.1f} ± {row['eval/return_std']:.1f} (std) over {given.episodes} episodes, "
-          f"length {row['eval/length']:.0f}")  # fmt: skip
+    over = f"± {row['eval/return_std']:.1f} (std) over {given.episodes} episodes" if given.episodes > 1 else "in one episode"
+    print(f"return {row['eval/return']:.1f} {over}, length {row['eval/length']:.0f}")
     if "eval/success" in row:
         print(f"success {row['eval/success']:.0%} at the end, {row['eval/success_any']:.0%} at any step")
     if given.video:

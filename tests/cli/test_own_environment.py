@@ -88,6 +88,8 @@ def test_train_looks_first_and_says_what_it_finds(folder: Path) -> None:
     bounds, scales = done.stderr.splitlines()
     assert re.match(r"note: observations leave the bounds of their observation_space: observation\[0\] was -?\d+", bounds)
     assert re.match(r"note: observations are badly scaled: observation\[0\] has .* Train with --normalize-obs\.", scales)
+    done = installed(folder, "train", "sac", "my_package.envs:Reach-v0", *RUN, "--normalize-obs", "--out", "scaled")
+    assert done.returncode == 0 and "badly scaled" not in done.stderr and "leave the bounds" in done.stderr, done.stderr
 
 
 def test_an_exception_is_shown_with_the_users_own_lines_and_the_rest_is_in_the_run_folder(folder: Path) -> None:

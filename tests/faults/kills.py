@@ -36,27 +36,43 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "--load-prior": {"load_prior": f"{DATA}@130", "num_envs": 2},
     "all three": {"renew": "policy@90", "prior": DATA, "load_prior": f"{DATA}@0", "n_step": 2},
 }
+BUDGET, MOST = 100, 3  # signals of `make faults`; at most that many to a chain
 PATIENCE = 240.0  # seconds that one process of a chain may take
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Chains of every algorithm in turn, each with other options, and now and then a matrix, here or on Ray."""
+    """Chains of every algorithm in turn, each with other options, and between them the chains of TOGETHER and matrices, here
+    and on Ray. The more algorithms there are, the fewer signals each chain gets: BUDGET of them meet every algorithm and
+    every command, so that the duration stays as it is."""
     ray = importlib.util.find_spec("ray") is not None
+    algos = list(agents.ALGORITHMS)
+    able = [algo for algo, entry in agents.ALGORITHMS.items() if not entry.config().refuses_prior]
+    strikes = signals_each(len(algos))
     for number in itertools.count():
-        for algo in agents.ALGORITHMS:
-            yield _chain(algo, number, seed)
-        able = [algo for algo, entry in agents.ALGORITHMS.items() if not entry.config().refuses_prior]
-        for place, what in enumerate(TOGETHER):
-            yield _chain(able[(number * len(TOGETHER) + place) % len(able)], number, seed, what)
-        if number % 2 == 0:
-            yield _matrix("local", number, seed)
-        if number % 6 == 1 and ray:
-            yield _matrix("ray", number, seed)
+        turn = itertools.islice(itertools.cycle(able), number * len(TOGETHER) % len(able), None)
+        others = [_chain(algo, number, seed, strikes, what) for what, algo in zip(TOGETHER, turn)]
+        others += [_matrix("local", number, seed)] if number % 2 == 0 else []
+        others += [_matrix("ray", number, seed)] if number % 6 == 0 and ray else []
+        first = (number + seed) % len(algos)  # another algorithm begins in every round and with every seed
+        chains = [_chain(algo, number, seed, strikes) for algo in algos[first:] + algos[:first]]
+        yield from spread(chains, others)
 
 
-def _chain(algo: str, number: int, seed: int, what: str = "") -> Case:
+def signals_each(algorithms: int) -> int:
+    """Signals of a chain, so that three quarters of BUDGET are enough for a chain of every algorithm."""
+    return max(1, min(MOST, 3 * BUDGET // 4 // algorithms))
+
+
+def spread(many: list[Case], few: list[Case]) -> Iterator[Case]:
+    """All of them, the few at even distances among the many."""
+    for place, case in enumerate(many):
+        yield case
+        yield from few[place * len(few) // len(many) : (place + 1) * len(few) // len(many)]
+
+
+def _chain(algo: str, number: int, seed: int, strikes: int, what: str = "") -> Case:
     name = f"{algo} {what} {number} of seed {seed}".replace("  ", " ")
-    return Case(KIND, name, lambda place: chain(place, name, algo, what))
+    return Case(KIND, name, lambda place: chain(place, name, algo, what, strikes))
 
 
 def _matrix(where: str, number: int, seed: int) -> Case:
@@ -96,8 +112,8 @@ def ended(process: Process) -> bool:
     return True
 
 
-def chain(place: Place, name: str, algo: str, what: str = "") -> Trial:
-    """Train, and resume until the end, with three signals on the way; moved and copied in between."""
+def chain(place: Place, name: str, algo: str, what: str = "", strikes: int = MOST) -> Trial:
+    """Train, and resume until the end, with some signals on the way; moved and copied in between."""
     chance = random.Random(name)
     variant = chance.choice(VARIANTS)
     if what:
@@ -108,7 +124,7 @@ def chain(place: Place, name: str, algo: str, what: str = "") -> Trial:
     folder = place.folder()
     run, kills, total = folder / "run", 0, rows(whole)
     process = place.zygote.start(*words, "--out", run)
-    for _ in range(3):
+    for _ in range(strikes):
         number = chance.choice(SIGNALS)
         hit = struck(process, run, rows(run) + chance.randrange(total // 2), chance.uniform(0, 0.03), number)
         if not ended(process):

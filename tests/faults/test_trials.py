@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import itertools
 import json
@@ -53,9 +54,27 @@ def test_a_killed_run_ends_as_the_one_that_nobody_disturbed(place: Place) -> Non
     assert trial.outcome == Outcome.HELD, trial
 
 
-def test_every_algorithm_is_killed() -> None:
-    names = [case.name for case in itertools.islice(kills.cases(0), 3 * len(agents.ALGORITHMS))]
-    assert all(any(name.startswith(f"{algo} ") for name in names) for algo in agents.ALGORITHMS)
+def _met(signals: int) -> list[str]:
+    """The names of the cases that this many signals are enough for."""
+    each, left, names = kills.signals_each(len(agents.ALGORITHMS)), signals, []
+    for case in kills.cases(0):
+        left -= 2 if case.name.startswith("bench") else each
+        if left < 0:
+            return names
+        names.append(case.name)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_every_algorithm_and_command_is_killed_however_many_there_are(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = {f"{name}{'-again' * copy}": entry for copy in range(copies) for name, entry in agents.ALGORITHMS.items()}
+    monkeypatch.setattr(agents, "ALGORITHMS", many)
+    names = _met(harness.COUNTS["kills"])
+    assert all(any(name.startswith(f"{algo} ") for name in names) for algo in many)
+    assert all(any(f" {what} " in name for name in names) for what in kills.TOGETHER)
+    assert any(name.startswith("bench local") for name in names)
+    assert any(name.startswith("bench ray") for name in names) or importlib.util.find_spec("ray") is None
+    assert harness.COUNTS["kills"] == kills.BUDGET
 
 
 def _kinds_of(subject: Any, folder: Path) -> set[Path]:
