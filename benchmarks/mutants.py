@@ -91,13 +91,12 @@ MUTANTS = (
     ),
     Mutant(
         "all: T_explore from live instead of target critics",
-        (Edit(UPDATE, "self.ask(state.critic.target, pairs))\n\n        def critic_loss",
-              "self.ask(state.critic.live, pairs))\n\n        def critic_loss"),),
+        (Edit(UPDATE, "answers = self.ask(state.critic.target, pairs)", "answers = self.ask(state.critic.live, pairs)"),),
         _under("sac-mlp", "bac-bac"),
     ),
     Mutant(
         "all: policy judged by the critics of before the step",
-        (Edit(UPDATE, "state, critic.live, batch, noise.get(", "state, state.critic.live, batch, noise.get("),),
+        (Edit(UPDATE, "self._policy_step(now, seen, batch, noise)", "self._policy_step(now, state, batch, noise)"),),
         _under("sac-mlp"),
     ),
     Mutant(
@@ -202,8 +201,8 @@ MUTANTS = (
     ),
     Mutant(
         "ppo: the gradients' bound on each network alone",
-        (Edit(_PPO, "gradients, _ = self._bound.update(gradients, self._bound.init(gradients))",
-              "gradients = [self._bound.update(each, self._bound.init(each))[0] for each in gradients]"),),
+        (Edit(_PPO, "gradients, _ = bound.update(gradients, bound.init(gradients))",
+              "gradients = tuple(bound.update(each, bound.init(each))[0] for each in gradients)"),),
         (_PPO_UPDATES,),
     ),
     Mutant(
