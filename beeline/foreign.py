@@ -150,4 +150,7 @@ def _brought(
 
 
 def _and(names: Sequence[str]) -> str:
+    """The names, or the first three of many: a reader looks for the method at hand, not for all of them."""
+    if len(names) > 4:
+        names = [*names[:3], "others"]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

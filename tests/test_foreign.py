@@ -41,12 +41,12 @@ def test_every_name_is_answered_in_python(name: str, row: foreign.Foreign) -> No
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("--ent-coef", "Here it is --alpha, an option of bac, sac, bee-maxq and maxq; or --tune-alpha, an option of bac, sac, "
-                       "bee-maxq and maxq, not of td3 "
+        ("--ent-coef", "Here it is --alpha, an option of bac, sac, bee-maxq and others; or --tune-alpha, an option of bac, sac, "
+                       "bee-maxq and others, not of td3 "
                        "(a fixed one: alpha=0.2 and tune_alpha=false)."),
-        ("alpha_beta1", "It is an option of bac, sac, bee-maxq and maxq, not of td3."),
+        ("alpha_beta1", "It is an option of bac, sac, bee-maxq and others, not of td3."),
         ("--no-cuda", "Here it is --device (such as cpu or gpu)."),
-        ("--no-autotune", "Here it is --tune-alpha, an option of bac, sac, bee-maxq and maxq, not of td3."),
+        ("--no-autotune", "Here it is --tune-alpha, an option of bac, sac, bee-maxq and others, not of td3."),
         ("batchsize", "Did you mean --batch-size?"),
         ("xyz", "See the help."),
     ],
