@@ -353,12 +353,12 @@ MISTAKES = [
             "beeline: unknown option --ent-coef for sac. Here it is --alpha and --tune-alpha (a fixed one: alpha=0.2 and "
             "tune_alpha=false).", brought("--ent-coef")),
     Mistake("`beeline train sac tank:Tank-v0 --smoothing-noise 0.2`, an option of another algorithm",
-            "beeline: unknown option --smoothing-noise for sac. It is an option of bee-td3, td3, bee-rrs, rrs, bee-maxq-td3 and "
-            "maxq-td3, not of sac.",
+            "beeline: unknown option --smoothing-noise for sac. It is an option of bee-td3, td3, bee-rrs and others, "
+            "not of sac.",
             brought("--smoothing-noise")),
     Mistake("`beeline train sac tank:Tank-v0 --policy-noise 0.2`, another algorithm's option under another name",
-            "beeline: unknown option --policy-noise for sac. Here it is --smoothing-noise, an option of bee-td3, td3, bee-rrs, "
-            "rrs, bee-maxq-td3 and maxq-td3, not of sac.", brought("--policy-noise")),
+            "beeline: unknown option --policy-noise for sac. Here it is --smoothing-noise, an option of bee-td3, td3, bee-rrs "
+            "and others, not of sac.", brought("--policy-noise")),
     Mistake("`beeline train sac tank:Tank-v0 --use-sde`",
             "beeline: unknown option --use-sde for sac. State-dependent exploration is not here; acting_noise=pink is near.",
             brought("--use-sde")),
