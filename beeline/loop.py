@@ -21,7 +21,7 @@ import numpy as np
 from beeline import trees
 from beeline.agents.base import Agent
 from beeline.collect import Collector
-from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted, ModelError
 from beeline.evaluate import Evaluation, Player, evaluate
 from beeline.handed import Callback, Diagnoser, EvaluationEvent, PolicyWriter, Progress, Record, Restorable, StepEvent, Store
 from beeline.memory import Clock, Data, Replay
@@ -103,12 +103,17 @@ class Trainer:
         except Interrupted:
             self.save()  # with what is still due noted, so that a resumed run has every row of one never stopped
             return False
+        except ModelError as error:
+            self.save()  # nothing has changed since the decision before
+            raise ModelError(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
-            raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
+            raise type(error)(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
         self.save()
         return self.progress.step >= until
+
+    def _kept(self) -> str:
+        return f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
 
     def begin(self) -> None:
         """Reset the environments and write the checkpoint of step 0."""
@@ -257,11 +262,12 @@ class Trainer:
         memories = checkpoint.memories()
         lanes = len(self.collector.envs)
         for name, memory in memories.items():
-            if (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
+            if memory.collected and (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
                 raise CheckpointError(f"it is of {memory.lanes} environments side by side, and num_envs is {lanes}.")
             if name not in self.memories or memory.capacity != self.memories[name].capacity:
                 held = self.memories[name].capacity if name in self.memories else "none"
-                raise CheckpointError(f"its {name} has {memory.capacity} rows, and replay_capacity is {held}.")
+                option = "replay_capacity" if memory.collected else "imagined_rows"
+                raise CheckpointError(f"its {name} has {memory.capacity} rows, and {option} is {held}.")
         self.memories |= memories
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")

@@ -15,6 +15,7 @@ from beeline.collect import Collector
 from beeline.envs import ids, registry, remote, trust
 from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
 from beeline.loop import Callback, Diagnoser, Trainer
+from beeline.imagined import Imagined
 from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run import prior
@@ -134,13 +135,16 @@ def make_memories(agent: Agent, plan: Plan, loaded: int = 0) -> dict[str, Replay
     spaces, made = agent.task.spaces, {}
     for name, spec in agent.memories.items():
         capacity = spec.capacity or plan.train.replay_capacity
-        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())), loaded)
+        option = "imagined_rows" if spec.imagined else "replay_capacity"
         try:
+            if spec.imagined:
+                plan.check_free(option, capacity, capacity, 2 * spaces.obs_dim + spaces.action_dim + 1)
+                made[name] = Imagined(capacity, spaces.obs_dim, spaces.action_dim)
+                continue
+            plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())), loaded)
             made[name] = Replay(capacity, spaces.obs_dim, spaces.action_dim, agent.task.lanes, spec.columns)
         except MemoryError as error:
-            raise ConfigError(
-                f"this run asks for more memory than there is ({error}): lower replay_capacity = {capacity}."
-            ) from error
+            raise ConfigError(f"this run asks for more memory than there is ({error}): lower {option} = {capacity}.") from error
     return made
 
 
