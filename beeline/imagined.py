@@ -66,10 +66,8 @@ class Imagined(Replay):
         if key not in self._streams:
             self._streams[key] = CounterStream(seed, stream)
         oldest = self.oldest(0)
-        index = np.stack(
-            [self._streams[key].at(first_update + update).integers(oldest, self._rows[0], batch_size) for update in range(updates)]
-        )
-        index %= self.capacity
+        at, numbers = self._streams[key].at, range(first_update, first_update + updates)
+        index = np.stack([at(number).integers(oldest, self._rows[0], batch_size) for number in numbers]) % self.capacity
         flags = self._flags.take(index)
         return Batch(
             obs=self._obs.take(index, axis=0),
