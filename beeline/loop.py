@@ -64,6 +64,7 @@ class Trainer:
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.on_work: Callable[[str], None] = lambda words: None  # what goes on while an agent prepares
         self.description: dict[str, Any] = {}  # of the plan, which a checkpoint vouches for
         self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
@@ -124,6 +125,7 @@ class Trainer:
 
     def _turn(self) -> None:
         """One decision."""
+        self.agent.tell = self.on_work
         prepared = self.agent.prepare(self.state, self.memories, self.clock, self.stop_requested)
         if prepared is None:
             self.stopping = True  # given up half-way: the run resumes before it
@@ -235,7 +237,8 @@ class Trainer:
         if target is None or (store is None and moment == self._saved):
             return
         arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.carry, "carry")
-        arrays |= trees.to_arrays(self.metrics, "metrics")
+        measured = {name: value for name, value in self.metrics.items() if not name.startswith("time/")}  # of this process
+        arrays |= trees.to_arrays(measured, "metrics")
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
         meta: dict[str, Any] = {
             "identity": self.identity,

@@ -127,6 +127,15 @@ class CMLOConfig(MBPOConfig):
     act_greedy: bool = option(True, "act without noise in the environment once the random steps are over")
     event_every: int = option(20, "environment steps between two looks at what was met", low=1)
     event_threshold: float = option(1.2, "the model is trained when the summed growth exceeds it", above=0.0)
+    event_first: int = option(250, "environment steps from the warm-up to the first training; errors count from there", low=1)
+    event_least: int = option(150, "fewest environment steps between two trainings", low=1)
+    event_most: int = option(500, "most environment steps between two trainings", low=1)
+
+    def check(self) -> None:
+        """The fewest steps are no more than the most."""
+        super().check()
+        if self.event_least > self.event_most:
+            raise ConfigError(f"event_least = {self.event_least} is more than event_most = {self.event_most}.")
 
 
 def build(config: MBPOConfig, task: Task) -> ModelBased:
@@ -153,7 +162,8 @@ def build(config: MBPOConfig, task: Task) -> ModelBased:
         schedule = Linear(config.real_ratio, config.critic_updates_per_step, (a, b, c, d))
     trigger: Any = Every(schedule, config.epoch_steps, config.model_every)
     if isinstance(config, CMLOConfig):
-        trigger = EventTriggered(schedule, config.epoch_steps, config.event_every, config.event_threshold)
+        bounds = (config.event_first, config.event_least, config.event_most)
+        trigger = EventTriggered(schedule, config.epoch_steps, config.event_every, config.event_threshold, *bounds)
     return ModelBased(config, task, sac.build(config, task), model, later, first, trigger)
 
 

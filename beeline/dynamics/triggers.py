@@ -18,8 +18,6 @@ from beeline.dynamics.controller import Settings
 from beeline.memory import Clock, Replay
 
 Own = dict[str, Any]
-FIRST_TRAINING = 250  # CMLO: steps before the first training
-COUNTED_FROM, LEAST, MOST = 250, 150, 500  # CMLO: from when on errors count; fewest and most steps between two trainings
 SAMPLED, AXES = 1_000, 3  # CMLO: observations of a hull, and the dimensions it is measured in
 
 
@@ -126,11 +124,15 @@ class EventTriggered(_Scheduled):
     """Train when what was met has outgrown the model (CMLO, Ji et al. 2022); branches are rolled out at every step.
 
     Every c steps: F = vol_j / vol_{j−1} · L̄ with the volume of the hull of what was met and the model's mean error since its
-    last training, and S += log(F + 1). The model is trained where S > α at least 150 steps after the last time, or after 500.
+    last training, and S += log(F + 1). The model is trained where S > α and `least` steps have passed since the last time, or
+    after `most` in any case.
     """
 
     every: int  # c
     threshold: float  # α
+    first: int = 250  # steps before the first training; S is summed from there
+    least: int = 150  # fewest steps between two trainings
+    most: int = 500
 
     def init(self) -> Own:
         """No volume yet, nothing summed."""
@@ -144,9 +146,9 @@ class EventTriggered(_Scheduled):
         since, own = look.since, dict(own)
         passed = since - int(own["last"])
         if not look.trained:
-            due = since >= FIRST_TRAINING
+            due = since >= self.first
         else:
-            due = passed >= MOST
+            due = passed >= self.most
         if since > 0 and crossed(since, look.decision, self.every):
             fresh = since - int(own["seen"])
             if look.trained and fresh:
@@ -154,11 +156,11 @@ class EventTriggered(_Scheduled):
                 own["error"], own["counted"] = own["error"] + float(np.sum(errors)), own["counted"] + len(errors)
             own["seen"] = np.asarray(since, np.int64)
             now = hull_volume(self.sample(look))
-            if look.trained and since > COUNTED_FROM and own["counted"]:
+            if look.trained and since > self.first and own["counted"]:
                 grown = now / own["volume"] if own["volume"] > 0 else 1.0
                 own["sum"] = own["sum"] + np.log(grown * own["error"] / own["counted"] + 1.0)
                 own["events"] = own["events"] + 1
-                due = due or bool(passed >= LEAST and own["events"] >= 2 and own["sum"] > self.threshold)
+                due = due or bool(passed >= self.least and own["events"] >= 2 and own["sum"] > self.threshold)
             own["volume"] = np.asarray(now)
         if due:
             fresh_start = {"sum": np.zeros(()), "error": np.zeros(()), "counted": np.zeros((), np.int64)}
