@@ -36,9 +36,23 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
+    "model_members": 2, "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+}  # fmt: skip
+
+
+def imagining(algo: str) -> dict[str, Any]:
+    """Small values of the options that only an algorithm with a learned model has; empty for the others."""
+    from beeline.agents import get
+
+    entry = get(algo)
+    known = entry.config.names() if entry.group == "model-based" else ()
+    return {name: value for name, value in IMAGINING.items() if name in known}
+
+
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
     """Options of a run that takes a second; the second warm-up of TD3 and its relatives included."""
-    return SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
+    return SMALL | ({"learn_after": 20} if waits(algo) else {}) | imagining(algo) | changes
 
 
 def waits(algo: str) -> bool:
