@@ -210,8 +210,12 @@ def model(given: argparse.Namespace) -> int:
     options = {name: value for name, value in vars(given).items() if name not in ("run", "out") and value is not None}
     if given.out and len(given.run) > 1:
         raise ConfigError(f"--out is one folder, and there are {len(given.run)} runs: leave it out, or give one run.")
+
+    def say(text: str) -> None:
+        print(f"note: {text}", file=sys.stderr)
+
     for path in given.run:
-        result, folder = modelled.model_run(path, out=given.out, report=lambda text: print(f"note: {text}", file=sys.stderr), **options)
+        result, folder = modelled.model_run(path, out=given.out, report=say, **options)
         print(screen.cell(f"{result['env']}, met by {result['algo']}, seed {result['seed']}, to step {result['step']:,}"))
         lines = [[screen.cell(each) for each in line] for line in modelled.table(result)]
         screen.show([Column("quantity"), Column("value")], lines)

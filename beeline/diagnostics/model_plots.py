@@ -46,7 +46,7 @@ def _calibration(axes: Any, quality: Quality) -> None:
         axes.plot([], [], color=colour, label=label)
     axes.plot([], [], color="black", lw=0.8, ls="--", label="calibrated")
     axes.set(xlabel="level of the interval", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
-    axes.set_title("below the line: too sure", loc="left", fontsize=9)
+    axes.set_title("below the line: too sure; above: too careful", loc="left", fontsize=9)
     axes.legend(frameon=False, fontsize=7, loc="upper left")
 
 

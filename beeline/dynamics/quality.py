@@ -1,7 +1,7 @@
 """How good a model is: its error after one step and after k, whether its intervals hold, and what it predicts badly.
 
-Everything is measured on transitions that the model was not trained on. Of N rows with targets t = [Δs, r], mean μ and deviation σ
-of the elites' mixture, for each dimension that varies:
+Everything is measured on transitions that the model was not trained on. Of N rows with targets t = [Δs, r], and the mean μ and
+deviation σ of the elites' mixture, for each dimension that varies:
 
     R²          1 - Σ(t - μ)² / Σ(t - mean t)²
     error       √mean((t - μ)²) / deviation of t

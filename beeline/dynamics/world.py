@@ -1,4 +1,4 @@
-"""A trained model as a file and as an object: asked in Python for what comes next, with actions in the environment's own units."""
+"""A trained model as a file and as an object, asked in Python what comes next; actions are in the environment's own units."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def load(path: str | Path) -> World:
     """A model from its file; CheckpointError says what is wrong with one."""
     arrays, about = saved.read(Path(path), KIND)
     try:
-        shape = {name: tuple(value) if isinstance(value, list) else value for name, value in about["model"].items()}
+        said = about["model"].items()
+        shape: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said}
         model = GaussianEnsemble(**shape)
         _check(model, arrays)
         low, high = tuple(map(float, about["action_low"])), tuple(map(float, about["action_high"]))
@@ -139,7 +140,12 @@ def rollout(world: World, obs: Any, actions: Any, *, seed: int = 0, sample: bool
     model knows nothing of ends: whether an episode would be over is the caller's to say.
     """
     actions = np.asarray(actions, np.float32)
-    obs, first, single = _asked(world, obs, actions[..., 0, :] if actions.ndim >= 2 and actions.shape[-2] else actions)
+    if actions.ndim != np.ndim(obs) + 1 or not actions.shape[-2]:
+        raise ConfigError(
+            f"a rollout takes actions [n, k, m] for observations [n, d], or [k, m] for one [d], and at least one step; "
+            f"these are {list(actions.shape)} and {list(np.shape(obs))}."
+        )
+    obs, _, single = _asked(world, obs, actions[..., 0, :])
     unit = world.unit(actions[None] if single else actions)
     draw = rng.stream(seed, "world/rollout")
     count, length = unit.shape[:2]

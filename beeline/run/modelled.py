@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from beeline.files import explained, write_atomic
 from beeline.run import prior
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.folder import RunFolder
-
-if TYPE_CHECKING:
-    from beeline.dynamics.quality import Quality
 
 FOLDER = "model"  # in the run's: model.npz, model.json, model.png
 
@@ -33,6 +30,7 @@ class ModelConfig(Config):
     hidden: tuple[int, ...] = option((200, 200, 200, 200), "widths of their hidden layers", low=1, high=4096)
     rate: float = option(1e-3, "learning rate", above=0.0)
     batches: int | None = option(3_000, "batches of the training at most; none: until nothing improves", low=1)
+    patience: int = option(20, "epochs without any improvement after which the training ends", low=1)
     holdout: float = option(0.1, "share of the transitions that the model never sees, in whole episodes", low=0.01, high=0.9)
     horizon: int = option(10, "steps of the longest prediction that is judged", low=1, high=1_000)
     seed: int = option(0, "seed of weights, batches and what is kept apart", low=0, high=2**31 - 1)
@@ -74,7 +72,7 @@ def model_run(
         spaces["obs_dim"], len(spaces["action_low"]), options.members, options.elites, options.hidden, decay=(5e-5,),
         rate=options.rate, reward_unit=True,
     )  # fmt: skip
-    training = Training(batches=options.batches)
+    training = Training(batches=options.batches, patience=options.patience)
     trained = training(model, model.init(Draw(options.seed, "init/model")), rows, seed=options.seed, counter=0)
     assert trained is not None  # nothing asks it to stop
     state, told = trained
