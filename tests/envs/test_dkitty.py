@@ -16,7 +16,7 @@ from pins import at_the_pins
 
 from beeline import envs
 from beeline.envs import ids, rendering, tables
-from beeline.envs.dkitty import model, robot, terrain
+from beeline.envs.dkitty import model, picture, robot, terrain
 from beeline.envs.dkitty import world as dkitty_world
 from beeline.envs.dkitty.env import DKitty
 from beeline.envs.dkitty.observation import Reading, euler_of, euler_rates, heading, layout, observe
@@ -769,3 +769,36 @@ def test_drawing_changes_nothing_and_shows_the_ground_of_the_episode():
     fresh.close()
     red, green, blue = one_frame("dkitty/walk-grassland")[300:].mean((0, 1))
     assert green > blue + 20 and red > blue, "grass and soil are painted"
+
+
+@pytest.mark.parametrize("name", ["walk-smooth-road", "walk-medium", "orient-randomdynamics", "walk-uphill-stone-road"])
+def test_the_disc_of_the_target_lies_on_the_ground(name):
+    env = DKitty(VARIANTS[name])
+    env.reset(seed=1)
+    site = env.model.site("target")
+    np.testing.assert_array_equal(site.pos[:2], env.goal)
+    bottom = site.pos[2] - site.size[1]
+    if env.grid is None:
+        assert bottom == 0.0
+        return
+    x, y = env.grid.vertices()
+    beside = np.hypot(x[None] - env.goal[0], y[:, None] - env.goal[1]) < 1.5 * env.grid.cell
+    heights = env.model.hfield_data.reshape(len(y), len(x))[beside] + env.model.geom("ground").pos[2]
+    assert heights.min() <= bottom <= heights.max() + 1e-6 and bottom > -0.02
+
+
+def test_the_ground_of_a_picture_has_no_specks():
+    """Away from the robot the tiles are as bright in every picture: nothing there has a shadow."""
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    env = envs.make("dkitty/walk-smooth-road", render=True)
+    env.reset(seed=1)
+    frame = env.render()
+    env.close()
+    assert frame[110:, :225].min() > 120 and frame[250:, 420:].min() > 120
+
+
+def test_paint_is_linear_between_the_vertices():
+    fine = picture._finer(np.array([[0.0, 8.0], [16.0, 24.0]]), 0)
+    np.testing.assert_allclose(fine, [[2, 10], [6, 14], [10, 18], [14, 22]])
+    np.testing.assert_allclose(picture._finer(fine, 1)[0], [3, 5, 7, 9])
