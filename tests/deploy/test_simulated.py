@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import venv
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from policies import small_policy
 
+import beeline
 from beeline.cli.commands import main
 from beeline.deploy import Controller, OnnxPolicy, TickLog
 from beeline.deploy.simulated import SimulatedRobot, variant_of
@@ -213,6 +217,49 @@ assert not set(sys.modules) & {refused}
 sys.exit(code)
 """
 JAX = {"jax", "jaxlib", "optax", "gymnasium", "onnx", "matplotlib", "rich", "imageio"}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which nothing is installed but Beeline, numpy, onnxruntime, mujoco
+    and what these need; the command there."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    assert site.is_relative_to(folder)
+    (site / "beeline").symlink_to(Path(beeline.__file__).parent)
+    wanted, found = ["onnxruntime", "mujoco", "typing_extensions"], set()  # the last is asked for by an extra of an extra
+    while wanted:
+        name = wanted.pop()
+        found.add(name)
+        package = metadata.distribution(name)
+        needed = [re.match(r"[\w.-]+", line)[0].lower() for line in package.requires or [] if "extra ==" not in line]
+        wanted += set(needed) - found - set(wanted)
+        for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(package.locate_file(top))
+    assert not found & JAX
+    script = folder / "bin" / "beeline"
+    script.write_text(f"#!{python}\nimport sys\nfrom beeline.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_deploying_in_an_environment_without_jax(bare: Path, exported: Path, tmp_path: Path) -> None:
+    """From an empty folder, by the installed command: nobody can import what is not there."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    missing = [f"import importlib.util; print(*map(importlib.util.find_spec, {sorted(JAX)}))"]
+    shown = subprocess.run([bare.with_name("python"), "-c", *missing], capture_output=True, text=True, env=environment)
+    assert set(shown.stdout.split()) == {"None"}, shown.stdout + shown.stderr
+    words = ["deploy", exported, "--robot", "sim", "--terrain", "walk-grassland", "--target", "1.0", "--seconds", "0.3",
+             "--log", "walk.jsonl"]  # fmt: skip
+    done = subprocess.run([bare, *words], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "time: 0.3 s are over\n3 ticks, 0 late; in the safe pose\nwalked " in done.stdout and not done.stderr
+    log = [json.loads(line) for line in (tmp_path / "walk.jsonl").read_text().splitlines()]
+    assert [line["tick"] for line in log if "tick" in line] == [0, 1, 2] and log[-1]["end"] == "time"
 
 
 def test_deploying_needs_neither_jax_nor_gymnasium(exported: Path, tmp_path: Path) -> None:

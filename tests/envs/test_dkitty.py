@@ -384,6 +384,32 @@ def test_ranges_of_the_dynamics(name, gains, monkeypatch):
     assert highest == pytest.approx(0.05, abs=1e-4) and made.hfield_data.size == 120 * 120
 
 
+def test_the_mass_is_scaled_as_the_engine_scales_it():
+    """All masses and inertias by one factor: what mj_setTotalmass does with the mass that was drawn."""
+    env = DKitty(VARIANTS["walk-randomdynamics"])
+    env.reset(seed=4)
+    twin = mujoco.MjModel.from_xml_string(model.xml(field=True))
+    mujoco.mj_setTotalmass(twin, env.model.body_mass.sum())
+    assert abs(env.model.body_mass.sum() - 1.834) > 0.02
+    for name in ("body_mass", "body_inertia", "body_ipos", "body_iquat"):
+        np.testing.assert_allclose(getattr(env.model, name), getattr(twin, name), rtol=1e-12, err_msg=name)
+
+
+def test_draws_are_made_in_the_order_of_the_original():
+    """Damping, friction loss, gain, the three frictions, mass, heights, then the task's own: a plain list of draws."""
+    env = DKitty(VARIANTS["walk-medium"])
+    env.reset(seed=11)
+    draw = np.random.default_rng(11)
+    made = env.model
+    assert made.dof_damping[-1] == draw.uniform(0.1, 0.2) and made.dof_frictionloss[-1] == draw.uniform(0.001, 0.005)
+    assert made.actuator_gainprm[0, 0] == draw.uniform(2.8, 3.2)
+    assert list(made.geom_friction[0]) == [draw.uniform(0.8, 1.2), draw.uniform(0.003, 0.007), draw.uniform(5e-5, 1.5e-4)]
+    assert made.body_mass.sum() == pytest.approx(draw.uniform(1.6, 2.0), rel=1e-12)
+    np.testing.assert_array_equal(made.hfield_data, draw.uniform(0.0, 0.07, 120 * 120).astype(np.float32))
+    length, angle = draw.uniform(1.0, 2.0), draw.uniform(-math.pi / 3, math.pi / 3)
+    np.testing.assert_allclose(env.goal, [-length * math.sin(angle), length * math.cos(angle)], atol=1e-12)
+
+
 def test_medium_is_lower_than_hard():
     for name, height in (("walk-medium", 0.07), ("walk-hard", 0.09)):
         env = DKitty(VARIANTS[name])
