@@ -21,7 +21,7 @@ from policies import small_policy
 import beeline
 from beeline.cli.commands import main
 from beeline.deploy import Controller, OnnxPolicy, TickLog
-from beeline.deploy.simulated import SimulatedRobot, variant_of
+from beeline.deploy.simulated import SimulatedRobot, task_of, variant_of
 from beeline.envs import registry
 from beeline.envs.dkitty.options import SimToReal
 from beeline.envs.dkitty.tasks import VARIANTS
@@ -113,6 +113,17 @@ def test_targets() -> None:
         variant_of("walk-grassland", 9.0)
 
 
+def test_a_task_may_come_with_what_a_real_robot_adds() -> None:
+    variant, options = task_of("dkitty/walk-grassland?latency=0.02&payload=0.3", 2.0)
+    assert variant == variant_of("walk-grassland", 2.0) and options == SimToReal(latency=0.02, payload=0.3)
+    assert task_of("walk-medium") == (VARIANTS["walk-medium"], SimToReal())
+    for name in ("walk-medium?repeat=2", "walk-medium?wide=1", "walk-medium?noise=0.1"):
+        with pytest.raises(ConfigError, match=r"has the options latency, .*drop; others belong to a policy's training"):
+            task_of(name)
+    with pytest.raises(ConfigError, match="out of range"):
+        task_of("walk-medium?latency=1")
+
+
 # --- files that are no policy of a D'Kitty ------------------------------------------------------------------------------
 
 
@@ -157,6 +168,9 @@ def test_a_graph_is_tried_before_a_robot_has_power(exported: Path, tmp_path: Pat
 def test_what_is_no_policy_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="there is no exported policy"):
         OnnxPolicy(tmp_path / "none.onnx")
+    for run in (tmp_path, tmp_path / "policy.npz"):
+        with pytest.raises(ExportError, match=rf"is not an exported policy: make one with beeline export {run} --onnx"):
+            OnnxPolicy(run)
     (tmp_path / "bad.onnx").write_bytes(exported.read_bytes()[:500])
     with pytest.raises(ExportError, match=r"bad\.onnx is not an intact ONNX file"):
         OnnxPolicy(tmp_path / "bad.onnx")
@@ -292,6 +306,16 @@ def test_the_command_says_what_does_not_fit(exported: Path, tmp_path: Path, caps
     ):
         assert main(["deploy", str(exported), *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_the_command_takes_the_disturbances_of_an_id(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    walks = {}
+    for query in ("", "?payload=0.5"):
+        log = tmp_path / f"log{len(query)}.jsonl"
+        words = ["--terrain", f"walk-smooth-road{query}", "--seconds", "0.5", "--seed", "3", "--log", str(log)]
+        assert main(["deploy", str(exported), *words]) == 0
+        walks[query] = [json.loads(line).get("joints") for line in log.read_text().splitlines()]
+    assert walks[""][1] == walks["?payload=0.5"][1] and walks[""][5] != walks["?payload=0.5"][5]
 
 
 def test_a_closing_terminal_does_what_ctrl_c_does(exported: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
