@@ -159,7 +159,8 @@ def train(arguments: Sequence[str]) -> int:
         parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", help="algorithm (see: beeline algos)")
         parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        presets = ", ".join(algorithm.presets) if algorithm else "light (for a laptop), paper (the paper's tables)"
+        usual = "best (learns fastest), light (plain SAC's size), paper (the papers' tables)"
+        presets = ", ".join(algorithm.presets) if algorithm else usual
         parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
