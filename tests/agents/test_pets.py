@@ -193,10 +193,10 @@ def test_a_policy_file_plans_once_it_knows_the_task(tmp_path: Path) -> None:
     model.learn(15)
     path = model.policy.save(tmp_path / "policy.npz")
     obs = np.array([0.5, 0.5, 0.1], np.float32)
-    loaded = load_policy(path)
     with pytest.raises(CheckpointError, match=r"policy.on\(env\)"):
-        loaded.predict(obs)
-    np.testing.assert_array_equal(loaded.on("gym/Pendulum-v1").predict(obs)[0], model.policy.predict(obs)[0])
+        load_policy(path).predict(obs)
+    loaded = load_policy(path).on("gym/Pendulum-v1")
+    np.testing.assert_array_equal(loaded.predict(obs)[0], model.policy.predict(obs)[0])
     judged, _ = api.evaluate_run(path, episodes=1, env="gym/Pendulum-v1")
     assert len(judged.returns) == 1
 
