@@ -28,7 +28,8 @@ def train(arguments: Sequence[str]) -> int:
         parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", metavar="ALGO", help="algorithm (see: beeline algos)")
         parser.add_argument("env", metavar="TASK", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        presets = ", ".join(algorithm.presets) if algorithm else "light (for a laptop), paper (the paper's tables)"
+        usual = "best (learns fastest), light (plain SAC's size), paper (the papers' tables)"
+        presets = ", ".join(algorithm.presets) if algorithm else usual
         parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
@@ -256,6 +257,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "model": (_from("results", "model"), "Train a model of the world on a run's data, and say how good it is."),
     "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
     "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
     "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),

@@ -166,8 +166,8 @@ def test_python_with_the_current_folder_on_its_path(stranger: Stranger, run: Pat
 def written_matrix(out: Path, task: str = STRANGE) -> list[BenchRun]:
     """A matrix.json as a file that came from elsewhere."""
     options = small("sac")
-    steps = options.pop("steps")
-    runs = bench_plan.expand({"algos": "sac", "tasks": [task], "seeds": 1, "steps": steps, "options": options})
+    given = {name: options.pop(name) for name in ("steps", "preset")}
+    runs = bench_plan.expand({"algos": "sac", "tasks": [task], "seeds": 1, "options": options} | given)
     out.mkdir()
     bench_plan.record(out, runs)
     return runs
