@@ -258,6 +258,8 @@ def get(name: str) -> Entry:
         failed = ALGORITHMS.failures.get(key)
         if failed:
             raise ConfigError(f"the algorithm {name!r} cannot be used ({failed}).")
+        if "/" in name or ":" in name:
+            raise ConfigError(f"{name!r} is no algorithm but looks like a task: the algorithm comes first, then the task.")
         raise UnknownNameError("algorithm", name, ALGORITHMS, f"Known: {', '.join(ALGORITHMS)} (see: beeline algos).")
     return ALGORITHMS[key]
 
