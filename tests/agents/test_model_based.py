@@ -116,8 +116,8 @@ def test_updates_in_powers_of_two_are_the_updates_of_one_call() -> None:
 
 
 def test_the_fixed_schedule_changes_the_number_of_updates() -> None:
-    trainer = learned("mbpo", 65, schedule="autombpo")
-    assert trainer.progress.updates == 10 * 40 + 14 * 5  # epochs of 40 from step 20 on
+    trainer = learned("mbpo", 75, schedule="autombpo")
+    assert trainer.progress.updates == 10 * 40 + 14 * 15  # epochs of 40 from step 20 on
     assert trainer.metrics["rollout/updates"] == 14.0
 
 
