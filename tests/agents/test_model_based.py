@@ -28,11 +28,11 @@ WALK = "toys:Walk-v0"
 
 
 def options(algo: str, **changes: Any) -> dict[str, Any]:
-    return small(algo, steps=130, checkpoint_every=1_000, log_every=5, eval_every=60, **changes)
+    return small(algo, **({"steps": 130, "checkpoint_every": 1_000, "log_every": 5, "eval_every": 60} | changes))
 
 
 def learned(algo: str, steps: int = 70, **changes: Any) -> Any:
-    model = beeline.model(algo)(WALK, preset="light", verbose=0, **options(algo, eval_episodes=0, **changes))
+    model = beeline.model(algo)(WALK, verbose=0, **options(algo, eval_episodes=0, **changes))
     model.learn(steps)
     return model.trainer
 
@@ -42,7 +42,7 @@ def learned(algo: str, steps: int = 70, **changes: Any) -> Any:
 
 def test_training_rollouts_and_updates_come_where_mbpo_has_them() -> None:
     """Warm-up of 20: model and rollouts before steps 20, 45, 70 with rows up to there; updates from step 20 on."""
-    model = beeline.MBPO(WALK, preset="light", verbose=0, **options("mbpo", eval_episodes=0))
+    model = beeline.MBPO(WALK, verbose=0, **options("mbpo", eval_episodes=0))
     trainer, seen = model.trainer, []
     plain = trainer.agent.prepare
 
@@ -152,7 +152,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for algo in ("mb-bac", "cmlo"):
         found[algo] = tmp_path_factory.mktemp("whole") / algo
-        beeline.train(algo, WALK, out=found[algo], display=False, **options(algo, checkpoint_every=5))
+        beeline.train(algo, WALK, out=found[algo], **options(algo, checkpoint_every=5))
     return found
 
 
@@ -161,11 +161,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_killed_just_before_at_and_after_a_training(algo: str, steps: tuple[int, ...], whole: Any, tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(Killed):
-        beeline.train(algo, WALK, out=path, callbacks=[Kill(steps[0])], display=False, **options(algo, checkpoint_every=5))
+        beeline.train(algo, WALK, out=path, callbacks=[Kill(steps[0])], **options(algo, checkpoint_every=5))
     for step in steps[1:]:
         with pytest.raises(Killed):
-            beeline.resume(path, callbacks=[Kill(step)], display=False)
-    beeline.resume(path, display=False)
+            beeline.resume(path, callbacks=[Kill(step)])
+    beeline.resume(path)
     same_run(whole[algo], path)
     trained = [row[table(path)[0].index("model/trainings")] for row in table(path)[1:]]
     assert float(trained[-1]) >= 4
@@ -189,8 +189,8 @@ def test_killed_inside(where: str, whole: Any, tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(target, name, dies if where == "training" else staticmethod(dies))
-        beeline.train("mb-bac", WALK, out=path, display=False, **options("mb-bac", checkpoint_every=5))
-    beeline.resume(path, display=False)
+        beeline.train("mb-bac", WALK, out=path, **options("mb-bac", checkpoint_every=5))
+    beeline.resume(path)
     same_run(whole["mb-bac"], path)
 
 
@@ -223,7 +223,7 @@ def test_an_older_checkpoint_imagines_again_and_says_so(whole: Any, tmp_path: Pa
     assert len(said) == 1 and re.search(r"imagined rows of the checkpoint of step 125 .* differ from one never stopped", said[0])
     memories = checkpoint.memories()
     assert len(memories["model"]) == 0 and len(memories["replay"]) == 125
-    beeline.resume(path, display=False)
+    beeline.resume(path)
     assert table(path)[-1][0] == "130"
 
 
@@ -270,7 +270,7 @@ def test_a_task_that_does_not_say_where_it_ends_is_refused(tmp_path: Path) -> No
         beeline_terminated = None
 
     with pytest.raises(ConfigError, match=r"mbpo needs to know where episodes .* end.*mbpo/….*beeline_terminated"):
-        beeline.MBPO(Silent, preset="light", verbose=0, **options("mbpo")).learn(30)
+        beeline.MBPO(Silent, verbose=0, **options("mbpo")).learn(30)
     assert beeline.SAC(Silent, verbose=0, **small("sac", eval_episodes=0)).learn(30)
 
 
@@ -300,7 +300,7 @@ def test_a_stop_is_answered_within_two_seconds_inside_a_training() -> None:
         "model_hidden": (64, 64), "model_batches": 1_000_000, "model_first_batches": 1_000_000, "model_patience": 1_000_000,
         "random_steps": 60, "learn_after": 60,
     }  # fmt: skip
-    model = beeline.MBPO(WALK, preset="light", verbose=0, **own)
+    model = beeline.MBPO(WALK, verbose=0, **own)
     trainer, epochs, since = model.trainer, [], []
     trainer.on_work = epochs.append
 
