@@ -30,6 +30,7 @@ from beeline.loop import Callback, StepEvent, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.checkpoint import CheckpointStore
+from beeline.run.opened import Run
 from beeline.run.policy import load_policy
 from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS
 
@@ -376,7 +377,7 @@ class _Check:
         checkpoint = CheckpointStore(path).load(_ignore)
         rows = [
             {name: np.float64(np.nan if value is None else value) for name, value in row.items() if not name.startswith("time/")}
-            for row in api.Run(path).metrics
+            for row in Run(path).metrics
         ]
         return {"arrays": checkpoint.arrays, "memories": _held(checkpoint.memories()), "rows": rows}
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from beeline import agents, files, trees
+from beeline import agents, files, npz, trees
 from beeline.agents.base import Agent, Spaces
 from beeline.config import Config
 from beeline.errors import BeelineError, CheckpointError, UnreadableError
@@ -138,7 +138,7 @@ def read_arrays(path: Path, within: Path | None = None) -> tuple[dict[str, np.nd
     A link is followed wherever it leads, since the user named it; that of a run folder's file only inside the folder `within`.
     """
     try:
-        arrays = files.read_npz(files.read_regular(path if within else Path(os.path.realpath(path)), within=within))
+        arrays = npz.read(files.read_regular(path if within else Path(os.path.realpath(path)), within=within))
         text = arrays.pop(META)
         if text.nbytes > META_BYTES:
             raise ValueError(f"its description has {text.nbytes:,} bytes where {META_BYTES:,} are allowed")
