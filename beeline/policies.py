@@ -79,6 +79,7 @@ def _fitting_env(policy: Policy, env: Any, render: bool = False) -> Iterator[Ada
     try:
         if spaces_of(made) != policy.agent.task.spaces:
             raise CheckpointError(f"this policy was trained on {policy.meta['env']!r} and does not fit {task!r}.")
+        policy.agent = policy.on(made).agent
         yield made
     finally:
         made.close()

@@ -56,6 +56,10 @@ class Point(gymnasium.Env[np.ndarray, np.ndarray]):
     action_space = gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
+    def beeline_terminated(self, obs: Any, action: Any, next_obs: Any) -> Any:
+        """Where an episode ends, for methods with a learned model."""
+        return abs(next_obs[..., 0]) > 1
+
     def _obs(self) -> np.ndarray:
         return np.array([self._x, self._time / 20])
 
@@ -342,7 +346,7 @@ class _Check:
         promise = "a policy must come back from its file as it was, and into another state"
         agent, policy = self.agent, self.model.policy
         with tempfile.TemporaryDirectory() as folder, self.fresh():
-            loaded = load_policy(policy.save(Path(folder) / "policy.npz"))
+            loaded = load_policy(policy.save(Path(folder) / "policy.npz")).on(self.env)
         if name := _different(policy.policy, loaded.policy):
             raise _broken(promise, f"{name} differs")
         obs = np.linspace(-1, 1, 4 * agent.task.spaces.obs_dim, dtype=np.float32).reshape(4, -1)
