@@ -106,15 +106,14 @@ class Trainer:
             return False
         except ModelError as error:
             self.save()  # nothing has changed since the decision before
-            raise ModelError(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
+            kept = f" The run ends here, with a checkpoint of it in {self.folder}." if self.folder else ""
+            raise ModelError(f"at step {self.progress.step} of the run: {error}{kept}") from error  # it would come again
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            raise type(error)(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
+            kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
+            raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
         self.save()
         return self.progress.step >= until
-
-    def _kept(self) -> str:
-        return f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
 
     def begin(self) -> None:
         """Reset the environments and write the checkpoint of step 0."""
