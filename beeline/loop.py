@@ -106,6 +106,7 @@ class Trainer:
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
+            kept = kept if str(error).endswith(".") or not kept else f".{kept}"
             raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
         self.save()
         return self.progress.step >= until
