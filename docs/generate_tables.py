@@ -106,8 +106,35 @@ def algorithm_options() -> str:
     return table(["option", *configs, "allowed", "what it does"], rows)
 
 
+ROBOTS = ("mbpo/hopper", "mbpo/walker2d", "mbpo/ant", "mbpo/humanoid", "gym/HalfCheetah-v5", "gym/InvertedPendulum-v5")
+
+
+def model_presets() -> str:
+    """What the presets of MBPO and the events of CMLO are for each robot, where they differ from each other."""
+    asked = [("mbpo", "light"), ("mbpo", "paper"), ("mbpo", "mbrl"), ("cmlo", "paper")]
+    rows = []
+    for algo, preset in asked:
+        found = [agents.make_config(algo, task, preset, {}) for task in ROBOTS]
+        for name in found[0].names():
+            values = [shown(getattr(each, name)) for each in found]
+            own = algo == "mbpo" or name.startswith("event_")  # the others are those of mbrl
+            if own and len(set(values)) > 1:
+                rows.append([f"{algo} `{preset}`", f"`{name}`", *values])
+    return table(["preset", "option", *(f"`{task}`" for task in ROBOTS)], rows)
+
+
+def model_preset_table(algo: str) -> str:
+    """Every option of a method with a learned model on Hopper, by preset."""
+    columns = {f"{name}, Hopper": agents.make_config(algo, "mbpo/hopper", name, {}) for name in agents.get(algo).presets}
+    first = next(iter(columns.values()))
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in first.names()]
+    return table(["option", *columns], rows)
+
+
 def preset_table(algo: str) -> str:
     """Every option of an algorithm under its presets, the default first; columns of `paper` that agree are one."""
+    if "mbrl" in agents.get(algo).presets or algo == "cmlo":
+        return model_preset_table(algo)
     columns: dict[str, Any] = {}
     for preset in agents.get(algo).presets:
         if preset != "paper":
@@ -450,6 +477,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "defaults scores": defaults_scores,
     "mistakes": mistakes,
     "foreign names": foreign_names,
+    "model presets": model_presets,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 
