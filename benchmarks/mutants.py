@@ -51,6 +51,9 @@ class Mutant:
 
 SHIFTED, TAKEN, BACKUP = "beeline/agents/shifted.py", "beeline/agents/taken.py", "beeline/agents/backup.py"
 UPDATE, OBJECTIVE, BLENDS, MAKE = (f"beeline/agents/{name}.py" for name in ("off_policy", "objective", "blends", "make"))
+OWNED, MIXTURE, CLONING, WEIGHTED, IMPROVED, NATURAL, TRUST = (
+    f"beeline/agents/{name}.py" for name in ("owned", "mixture", "cloning", "weighted", "improved", "natural", "trust")
+)
 NETWORKS, FEEDS, LOOP = "beeline/networks/base.py", "beeline/feeds.py", "beeline/loop.py"
 _UPDATES = "tests/agents/test_off_policy.py::test_consecutive_updates_equal_the_specification_in_every_number"
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
@@ -60,6 +63,8 @@ _PPO, _PPO_TESTS = "beeline/agents/on_policy.py", "tests/agents/test_ppo.py"
 _PPO_UPDATES = f"{_PPO_TESTS}::test_consecutive_updates_equal_the_specification_in_every_number[tight]"
 _PPO_RATIO = f"{_PPO_TESTS}::test_a_rollout_is_the_current_policys_own"
 _RRS, _MAXQ = "tests/agents/test_rrs.py", "tests/agents/test_maxq.py"
+_OWNED, _GRAC, _TRPO = (f"tests/agents/test_{name}.py" for name in ("owned", "grac", "trpo"))
+_PINK = "tests/agents/test_pink.py::test_consecutive_updates_equal_the_specification_across_the_end_of_a_sequence"
 
 
 def _under(*cases: str) -> tuple[str, ...]:
@@ -68,6 +73,10 @@ def _under(*cases: str) -> tuple[str, ...]:
 
 def _of(file: str, *cases: str) -> tuple[str, ...]:
     return tuple(f"{file}::test_consecutive_updates_equal_the_specification_in_every_number[{case}]" for case in cases)
+
+
+def _owned(*cases: str) -> tuple[str, ...]:
+    return tuple(f"{_OWNED}::test_three_updates_equal_the_specification_in_every_number[{case}]" for case in cases)
 
 
 MUTANTS = (
@@ -315,6 +324,190 @@ MUTANTS = (
         "maxq: the action at s for the one at s'",
         (Edit("beeline/memory.py", "self._action_at(following)", "self._action_at(index)"),),
         (f"{_MAXQ}::test_the_feed_brings_the_action_that_was_taken_next",),
+    ),
+    Mutant(
+        "dac: V without the buffer's part of the entropy",
+        (Edit(MIXTURE, "return alpha * own + (1.0 - alpha) * jnp.clip(other, -self.dims, self.dims)", "return alpha * own"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: the buffer's part without its bound",
+        (Edit(MIXTURE, "jnp.clip(other, -self.dims, self.dims)", "other"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: policy judged by the smaller critic",
+        (Edit(MIXTURE, "self.critic.q(jax.tree.map(lambda leaf: leaf[:1], critic), batch.obs, action)[0]",
+              "self.critic.worst(self.critic.q(critic, batch.obs, action))"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: policy without the ratio",
+        (Edit(MIXTURE, "(self.density(log_prob) - log_r)", "self.density(log_prob)"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: steps from what the others left",
+        (Edit("beeline/agents/sac.py", "fresh=fresh and not diverse", "fresh=fresh"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "mixture: the share's weights are free",
+        (Edit(MIXTURE, "jnp.mean(less) + 0.5 * L2 * size", "jnp.mean(less)"),),
+        _owned("dac"),
+    ),
+    Mutant(
+        "mixture: the share never steered",
+        (Edit(MIXTURE, "mixture.entropy(free, log_r, log_pi) + free * mixture.control * mixture.dims",
+              "mixture.entropy(free, log_r, log_pi)"),),
+        _owned("dac"),
+    ),
+    Mutant(
+        "mixture: the ratio weighs both kinds of action alike",
+        (Edit(MIXTURE, "apart = (1.0 - alpha) * (", "apart = alpha * ("),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "sample-aware: V without the temperature",
+        (Edit(MIXTURE, "aim = q + self.entropy.temperature(state.objective) * diverse", "aim = q + diverse"),),
+        _owned("sample-aware"),
+    ),
+    Mutant(
+        "sample-aware: policy without the temperature",
+        (Edit(MIXTURE, "stop_gradient(self.temperature(own) * self.mixture.alpha(mine, batch.obs))",
+              "stop_gradient(self.mixture.alpha(mine, batch.obs))"),),
+        _owned("sample-aware"),
+    ),
+    Mutant(
+        "xql: V from the first critic alone",
+        (Edit(OWNED, "q = self.critic.worst(self.critic.q(state.critic.live, batch.obs, action))",
+              "q = self.critic.q(state.critic.live, batch.obs, action)[0]"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xql: the live V is bootstrapped",
+        (Edit(OWNED, "self.v(slot.live if slot.target is None else slot.target, batch.next_obs)",
+              "self.v(slot.live, batch.next_obs)"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xql: the Gumbel loss without its bound",
+        (Edit(OWNED, "z = jnp.clip((stop_gradient(aim) - pred) / beta, -clip, clip)", "z = (stop_gradient(aim) - pred) / beta"),),
+        (f"{_OWNED}::test_gumbel_loss_by_hand",),
+    ),
+    Mutant(
+        "xql: the Gumbel loss not rescaled",
+        (Edit(OWNED, "return jnp.exp(z - shift) - z * jnp.exp(-shift) - jnp.exp(-shift)", "return jnp.exp(z) - z - 1.0"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xtd3: one rescaling for both critics",
+        (Edit(OWNED, "jnp.max(z, axis=-1, keepdims=True)", "jnp.max(z)"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "xtd3: squared error instead of the Gumbel loss",
+        (Edit(MAKE, "head or Scalar()", "Scalar()"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "xtd3: beta ignored",
+        (Edit(OWNED, "return gumbel_loss(y, self.value(out), self.beta, self.clip)",
+              "return gumbel_loss(y, self.value(out), 1.0, self.clip)"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "iql: the order of BAC",
+        (Edit("beeline/agents/iql.py", 'order=("value", "policy", "critic")', 'order=("critic", "value", "policy")'),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: critics on the V of before its step",
+        (Edit(UPDATE, "if seen.backup is not state.backup:", "if False:"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: weights without their bound",
+        (Edit(WEIGHTED, "stop_gradient(jnp.minimum(free, self.bound))", "stop_gradient(free)"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: advantages under the live critics",
+        (Edit(WEIGHTED, "self.critic.q(state.critic.target, batch.obs, batch.action)",
+              "self.critic.q(critic, batch.obs, batch.action)"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "obac: the buffer cloned always",
+        (Edit(CLONING, "behind = (policy < jnp.mean(behaviour)).astype(q.dtype)", "behind = jnp.ones_like(policy)"),),
+        (f"{_OWNED}::test_obac_clones_where_the_buffers_critic_is_ahead_and_nowhere_else[False]",),
+    ),
+    Mutant(
+        "obac: V fitted to the buffer's live critics",
+        (Edit(CLONING, 'self.critic.q(own["critic"].target, obs, action)', 'self.critic.q(own["critic"].live, obs, action)'),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "obac: the copies of the buffer's critics never follow",
+        (Edit(CLONING, 'return own | {"critic": follow(own["critic"], tau)}', "return own"),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "obac: policy judged by the critics of after their step",
+        (Edit("beeline/agents/obac.py", "fresh=False", "fresh=True"),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "grac: the worse of both actions",
+        (Edit(IMPROVED, "value = jnp.maximum(first, second)", "value = jnp.minimum(first, second)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: searched and judged by the same critic",
+        (Edit(IMPROVED, "improve(self.critic, state.critic.live, 1, self.search, batch.next_obs",
+              "improve(self.critic, state.critic.live, 0, self.search, batch.next_obs"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: one step on the regularised loss",
+        (Edit(IMPROVED, "(carry[1] < config.repeat_most) & (carry[2] >= enough)", "(carry[1] < 0) & (carry[2] >= enough)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: the policy's rate as it is",
+        (Edit(IMPROVED, 'rate = 1.0 / (1.0 + metrics["loss/critic"]) if self.config.adaptive_rate else jnp.float32(1.0)',
+              "rate = jnp.float32(1.0)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "trpo: no damping",
+        (Edit(NATURAL, " + region.damping * x", ""),),
+        tuple(f"{_TRPO}::test_consecutive_updates_equal_the_specification[{case}]" for case in ("source",)),
+    ),
+    Mutant(
+        "trpo: a step of any divergence is taken",
+        (Edit(NATURAL, "(kl <= region.slack * region.radius) & (value >= before)", "(value >= before)"),),
+        (f"{_TRPO}::test_the_line_search_halves_until_both_conditions_hold_or_gives_up",),
+    ),
+    Mutant(
+        "trpo: a step that lowers the surrogate is taken",
+        (Edit(NATURAL, "(kl <= region.slack * region.radius) & (value >= before)", "(kl <= region.slack * region.radius)"),),
+        (f"{_TRPO}::test_the_line_search_halves_until_both_conditions_hold_or_gives_up",),
+    ),
+    Mutant(
+        "trpo: advantages not scaled",
+        (Edit(TRUST, "advantage = advantage / jnp.maximum(jnp.std(advantage), 1e-8)", "advantage = 1.0 * advantage"),),
+        tuple(f"{_TRPO}::test_consecutive_updates_equal_the_specification[{case}]" for case in ("source",)),
+    ),
+    Mutant(
+        "td3: pink noise begins anew at no update",
+        (Edit(BACKUP, "state.updates // PINK_LENGTH", "0"),),
+        (f"{_PINK}[td3-more0]",),
+    ),
+    Mutant(
+        "td3: the same pink noise at every update",
+        (Edit(BACKUP, "[state.updates % PINK_LENGTH]", "[0]"),),
+        (f"{_PINK}[td3-more0]",),
     ),
 )  # fmt: skip
 

@@ -42,7 +42,7 @@ def build(config: RRSConfig, task: Task) -> OffPolicy:
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task, groups=(len(config.shifts),))
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.shifts)
+    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.explore == "pink", config.shifts)
     backup = make.bee(config, shifted, actor, critic, task)
     return make.off_policy(config, task, actor, critic, Selected(actor, critic, shifts=config.shifts), backup, kind=ShiftedAgent)
 

@@ -23,7 +23,10 @@ class TD3Config(OffPolicyConfig):
     target_interval: int = option(2, "updates between two target updates", low=1)
     random_steps: int = option(25_000, "environment steps of uniformly random actions at the start", low=0)
     learn_after: int = option(25_000, "environment steps before the first update; 0: once a batch is there", low=0)
-    explore: str = option("smoothing", "exploration term of the target", choices=("smoothing", "none"))
+    explore: str = option(
+        "smoothing", "exploration term of the target: noise of its own on every action, pink over the updates, or none",
+        choices=("smoothing", "pink", "none"),
+    )  # fmt: skip
     exploration_noise: float = option(0.1, "deviation of the noise added to actions while collecting", low=0.0)
     smoothing_noise: float = option(0.2, "deviation of the noise on the target policy's action", low=0.0)
     smoothing_clip: float = option(0.5, "bound on the noise on the target policy's action", low=0.0)
@@ -46,7 +49,7 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task, head=head)
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
+    explore = Smoothed(actor, critic, sigma, config.smoothing_clip, config.explore == "pink")
     backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)
     return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup, next_action=next_action)
 

@@ -18,6 +18,7 @@ from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 if TYPE_CHECKING:
     from beeline.agents import Entry
     from beeline.config import Config
+    from beeline.run.plan import Plan
 
 
 def _defaults(config: type[Config]) -> dict[str, Any]:
@@ -180,17 +181,15 @@ def train(arguments: Sequence[str]) -> int:
         said = _from_file(file, own["algo"])
         own["preset"] = own["preset"] or said.pop("preset", None)
         options = {name: value for name, value in said.items() if name != "preset"} | options
-    from beeline import agents, api, envs
+    from beeline import api, envs
     from beeline.display import make_display
-    from beeline.envs import trust
 
-    trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    method = {name: value for name, value in options.items() if name in algorithm.config.names()} if algorithm else {}
-    scaled = getattr(agents.make_config(own["algo"], own["env"], own["preset"], method), "normalize_obs", False)
-    for finding in envs.quick(own["env"], scaled):
-        _note(finding.message)
+    def look(plan: Plan) -> None:
+        for finding in envs.quick(plan.env, getattr(plan.agent, "normalize_obs", False)):
+            _note(finding.message)
+
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note, look=look,
         verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
