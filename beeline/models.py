@@ -70,7 +70,7 @@ def make_class(entry: Entry, base: type) -> type:
     """The class of an algorithm: `base` with its name, its options in the signature, and a docstring that lists them."""
     found = list(keywords(entry))
     lines = [f"    {each.name}: {each.kind} = {each.default!r}\n        {each.rule.doc}" for each in found]
-    text = f"{_sentence(entry)}\n\nOptions, with the defaults of the preset `{next(iter(entry.presets))}`:\n" + "\n".join(lines)
+    text = f"{_sentence(entry)}\n\nOptions, with the defaults of the preset `{entry.default_preset}`:\n" + "\n".join(lines)
     body = {"algo": entry.name, "__doc__": text, "__module__": base.__module__.partition(".")[0]}
     made = type(entry.class_name, (base,), body)
     own = [each for each in inspect.signature(base).parameters.values() if each.name in ("env", *FIRST)]

@@ -37,8 +37,14 @@ SMALL: dict[str, Any] = {
 
 
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
-    """Options of a run that takes a second; the second warm-up of TD3 and its relatives included."""
-    return SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
+    """Options of a run that takes a second; the second warm-up of TD3 and its relatives included.
+
+    The preset is `light` where there is one, whose update is the plainest; what is tried with another names it.
+    """
+    from beeline.agents import get
+
+    preset = {"preset": "light"} if "light" in get(algo).presets else {}
+    return preset | SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
 
 
 def waits(algo: str) -> bool:

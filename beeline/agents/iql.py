@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents.options import INITIALISERS, OffPolicyConfig
+from beeline.agents.presets import SMALL
 from beeline.config import option
 
 if TYPE_CHECKING:
@@ -59,10 +60,8 @@ def paper(env_id: str) -> dict[str, Any]:
 
 
 def best(env_id: str) -> dict[str, Any]:
-    """The body, sizes and updates per decision of SAC's `best`, as far as they apply."""
-    from beeline.agents import sac
-
-    return {name: value for name, value in sac.best(env_id).items() if name in IQLConfig.names()}
+    """The networks, batch and updates per decision of SAC's `best`."""
+    return dict(SMALL)
 
 
 PRESETS = {"light": light, "paper": paper, "best": best}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents import sac
+from beeline.agents.presets import applicable
 from beeline.agents.sac import SACConfig
 from beeline.config import option
 
@@ -49,8 +50,8 @@ def paper(env_id: str) -> dict[str, Any]:
 
 
 def best(env_id: str) -> dict[str, Any]:
-    """SAC's."""
-    return sac.best(env_id)
+    """SAC's, as far as it applies."""
+    return applicable(OBACConfig, sac.best(env_id))
 
 
 PRESETS = {"light": sac.light, "paper": paper, "best": best}

@@ -67,11 +67,15 @@ class Entry:
         """What its class is called in Python: letters and digits of its name, in capitals."""
         return self.model or "".join(c for c in self.name if c.isalnum()).upper()
 
+    @property
+    def default_preset(self) -> str:
+        """The preset of who names none: the first."""
+        return next(iter(self.presets))
+
     def preset(self, name: str | None, env_id: str) -> dict[str, Any]:
         """The options of a preset for a task; None is the default preset."""
         presets = self.presets
-        if name is None:
-            name = next(iter(presets))
+        name = self.default_preset if name is None else name
         if name not in presets:
             raise UnknownNameError("preset", name, presets, f"Known for {self.name}: {', '.join(presets)}.")
         return presets[name](env_id)

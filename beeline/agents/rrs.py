@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from beeline.agents.td3 import TD3Config, light
+from beeline.agents.td3 import TD3Config, best, light
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -55,4 +55,4 @@ def paper(env_id: str) -> dict[str, Any]:
     return {}
 
 
-PRESETS = {"light": light, "paper": paper}
+PRESETS = {"light": light, "paper": paper, "best": best}

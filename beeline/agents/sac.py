@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beeline.agents.options import BODIES, NET, OffPolicyConfig
-from beeline.agents.presets import suite_column
+from beeline.agents.presets import SMALL, suite_column
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -99,16 +99,14 @@ def build(
     )
 
 
-# --- presets: `light` is sized for a laptop, `paper` holds the tables of the paper ------------------------------------
+# --- presets: `best` learns fastest, `light` is plain SAC's size, `paper` holds the tables of the paper -----------------
 
 
 def best(env_id: str) -> dict[str, Any]:
     """What learns fastest of all we know on a plain CPU: small LayerNorm networks and four updates per decision."""
     return {
-        "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "log_std": "tanh",
-        "alpha": 0.01, "target_entropy_per_action": -0.5, "entropy_units": "unit", "v_entropy": False, "normalize_obs": True,
-        "double_q": "auto", "gamma": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
-        "target_interval": 1, "random_steps": 2_500, "learn_after": 2_500,
+        **SMALL, "target_interval": 1, "log_std": "tanh", "alpha": 0.01, "target_entropy_per_action": -0.5,
+        "entropy_units": "unit", "v_entropy": False,
     }  # fmt: skip
 
 
@@ -138,5 +136,5 @@ def paper_bac(env_id: str) -> dict[str, Any]:
     return {"hidden": (512, 512), "batch_size": 512}
 
 
-PRESETS = {"light": light, "paper": paper, "best": best}
-PRESETS_BAC = {"light": light, "paper": paper_bac, "best": best}
+PRESETS = {"best": best, "light": light, "paper": paper}
+PRESETS_BAC = {"best": best, "light": light, "paper": paper_bac}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beeline.agents.options import INITIALISERS, OffPolicyConfig
-from beeline.agents.presets import suite_column
+from beeline.agents.presets import SMALL, suite_column
 from beeline.config import option
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 
+def best(env_id: str) -> dict[str, Any]:
+    """SAC's preset `best` as far as it applies: small LayerNorm networks, four updates a decision, TD3's own noise."""
+    return dict(SMALL)
+
+
 def light(env_id: str) -> dict[str, Any]:
     """Two layers of 256, batch 256, and a short warm-up."""
     return {"random_steps": 1_000, "learn_after": 1_000}
@@ -78,4 +83,4 @@ def paper(env_id: str) -> dict[str, Any]:
     return _PAPER[column] | ({} if rate is None else {"actor_lr": rate, "critic_lr": rate, "value_lr": rate})
 
 
-PRESETS = {"light": light, "paper": paper}
+PRESETS = {"best": best, "light": light, "paper": paper}

@@ -32,7 +32,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _add_options(
+def add_options(
     parser: argparse.ArgumentParser, config: type[Config], title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
     """One flag per config field, with its description, default (that of each preset where they differ) and range."""
@@ -113,7 +113,7 @@ def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
         finder.add_argument(flag)
     configs: list[type[Config]] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
     for config in configs:
-        _add_options(finder, config, "")
+        add_options(finder, config, "")
     try:
         found, others = finder.parse_known_intermixed_args(list(arguments))
     except (argparse.ArgumentError, TypeError):
@@ -160,17 +160,18 @@ def train(arguments: Sequence[str]) -> int:
         parser.usage = "beeline train ALGO TASK [options]"
         parser.add_argument("algo", help="algorithm (see: beeline algos)")
         parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        presets = ", ".join(algorithm.presets) if algorithm else "light (for a laptop), paper (the paper's tables)"
+        usual = "best (learns fastest), light (plain SAC's size), paper (the papers' tables)"
+        presets = ", ".join(algorithm.presets) if algorithm else usual
         parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
         parser.add_argument("--config", type=Path, metavar="FILE", help="options as TOML, such as best.toml; flags override them")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
-        _add_options(parser, TrainConfig, "options of the run")
+        add_options(parser, TrainConfig, "options of the run")
         if algorithm:
             parser.algo = algorithm.name  # type: ignore[attr-defined]
             defaults = {name: {**_defaults(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
-            _add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
+            add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
         else:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
@@ -381,6 +382,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "model": (_from("results", "model"), "Train a model of the world on a run's data, and say how good it is."),
     "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
     "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
     "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),

@@ -170,12 +170,16 @@ def _from_run(path: Path, spaces: Spaces) -> Prior:
     own, theirs = json.loads(json.dumps(dataclasses.asdict(spaces))), checkpoint.meta.get("spaces")
     if theirs != own:
         raise ValueError(f"the environment of that run has other sizes or bounds ({theirs}) than this one ({own})")
-    ring = checkpoint.restore_replay()
-    parts = [_lane(ring, lane) for lane in range(ring.lanes)]
-    prior = Prior({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    prior = Prior(rows_of(checkpoint.restore_replay()))
     if not len(prior):
         raise ValueError(f"the replay of its checkpoint of step {checkpoint.step} is empty")
     return prior
+
+
+def rows_of(ring: Replay) -> dict[str, NDArray]:
+    """The rows of a ring, lane after lane; every path ends with a row of its final observation."""
+    parts = [_lane(ring, lane) for lane in range(ring.lanes)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _lane(ring: Replay, lane: int) -> dict[str, NDArray]:

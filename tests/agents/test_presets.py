@@ -69,3 +69,18 @@ def test_update_ratios(critic: int, policy: float, interval: int, rounds: int) -
     own = {"critic_updates_per_step": critic, "policy_updates_per_step": policy}
     config = make_config("sac", "gym/Hopper-v5", "light", own)
     assert (config.policy_interval, config.policy_rounds) == (interval, rounds)
+
+
+@pytest.mark.parametrize("algo", ["bac", "sac", "td3", "bee-td3"])
+def test_the_default_preset_is_best(algo: str) -> None:
+    config = make_config(algo, "dmc/walker-run", None, {})
+    assert config == make_config(algo, "dmc/walker-run", "best", {})
+    assert (config.network, config.initialiser) == ("ln", "orthogonal")
+    assert (config.hidden, config.policy_hidden) == ((256, 256), (128, 128))
+    assert (config.batch_size, config.critic_updates_per_step, config.policy_updates_per_step) == (128, 4, 2)
+    assert (config.normalize_obs, config.double_q, config.gamma, config.random_steps, config.learn_after) == (
+        True, "auto", 0.99, 2_500, 2_500
+    )  # fmt: skip
+    assert config.lam == (0.5 if algo.startswith("b") else 0.0)
+    if algo in ("bac", "sac"):
+        assert (config.alpha, config.target_entropy_per_action, config.log_std, config.v_entropy) == (0.01, -0.5, "tanh", False)

@@ -40,9 +40,9 @@ class Case:
 
 
 def options(algo: str, **changes: Any) -> dict[str, Any]:
-    """Options of a run that takes a second, as far as the algorithm has them."""
-    known = {*agents.get(algo).config.names(), *TrainConfig.names()}
-    return {name: value for name, value in (SMALL | OTHERS | changes).items() if name in known}
+    """Options of a run that takes a second, as far as the algorithm has them, and its plainest preset."""
+    known = {*agents.get(algo).config.names(), *TrainConfig.names(), "preset"}
+    return {name: value for name, value in ({"preset": "light"} | SMALL | OTHERS | changes).items() if name in known}
 
 
 class Stop(beeline.Callback):

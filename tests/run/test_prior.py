@@ -461,7 +461,8 @@ def test_a_method_without_a_replay_refuses_data_with_the_reason(data: Path, monk
     monkeypatch.setattr(OffPolicyConfig, "refuses_prior", MethodConfig.refuses_prior)
     for options in ({"prior": data}, {"load_prior": f"{data}@0"}):
         with pytest.raises(ConfigError, match=f"{next(iter(options))} is not for sac: it does not learn from a replay"):
-            Plan.make("sac", "toys:Walk-v0", None, small("sac", **options))
+            given = small("sac", **options)
+            Plan.make("sac", "toys:Walk-v0", given.pop("preset"), given)
 
 
 @pytest.mark.parametrize(
