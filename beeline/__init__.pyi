@@ -1151,6 +1151,63 @@ class OBAC(Model):
         video: bool = False,
     ) -> None: ...
 
+class PETS(Model):
+    """No policy: every action is planned under a learned model."""
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        preset: str | None = None,
+        eval_env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        init_from: str | Path | None = None,
+        verbose: int = 1,
+        horizon: int = 20,
+        population: int = 128,
+        elites: int = 13,
+        iterations: int = 4,
+        momentum: float = 0.1,
+        propagation: Literal["tsinf", "ts1"] = "tsinf",
+        particles: int = 1,
+        known_reward: bool = True,
+        model_members: int = 5,
+        hidden: Sequence[int] = (128, 128, 128),
+        model_lr: float = 0.001,
+        model_decay: Sequence[float] = (5e-05,),
+        model_every: int | None = None,
+        model_epochs: int = 100,
+        model_batches: int | None = 2000,
+        batch_size: int = 32,
+        steps: int = 100000,
+        seed: int = 0,
+        num_envs: int = 1,
+        env_processes: bool = False,
+        repeat: int | None = None,
+        limit: int | None = None,
+        eval_every: int = 5000,
+        eval_episodes: int = 1,
+        diagnose: int | None = None,
+        log_every: int = 1000,
+        checkpoint_every: int = 10000,
+        keep_checkpoints: int = 3,
+        replay_capacity: int = 1000000,
+        renew: str | None = None,
+        prior: str | None = None,
+        prior_share: float = 0.5,
+        load_prior: str | None = None,
+        threads: int | None = None,
+        device: Literal["cpu", "gpu", "tpu"] | None = None,
+        tensorboard: bool = True,
+        wandb: bool = False,
+        wandb_project: str = "beeline",
+        wandb_name: str | None = None,
+        wandb_group: str | None = None,
+        wandb_tags: Sequence[str] | None = None,
+        video: bool = False,
+    ) -> None: ...
+
 class PPO(Model):
     """Proximal policy optimisation: clipped updates on whole rollouts."""
 

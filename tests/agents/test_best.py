@@ -49,7 +49,8 @@ def test_it_learns_the_best_action_of_a_task_of_one_step(algo: str) -> None:
         extras = {"next_action": action, "next_action_valid": np.zeros((number, 32), bool)}
         data = Batch(obs, action, reward, np.zeros((number, 32), np.float32), obs, extras)
         state, metrics = a.update(state, Data(data, first))
-        assert all(np.isfinite(value).all() for value in metrics.values()), metrics
+        infinite = {name for name, value in metrics.items() if not np.isfinite(value).all()}
+        assert infinite == ({"q/low", "q/high"} if "grac" in algo else set())  # no reward was met that would bound them
     found, _, _ = a.act(a.policy(state), a.begin(32), obs[0], np.ones(32, bool), Clock(0, 10**6), "greedy")
     # Regression onto uniform actions, weighted by their values, comes part of the way.
     np.testing.assert_allclose(np.asarray(found).mean(0), best, atol=0.3 if algo == "iql" else 0.2)
