@@ -14,13 +14,18 @@ from beeline.run.record import read_metrics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MATRICES = ("bac-against-sac", "defaults-probe", "starting-temperature", "underestimation")
+# Those whose pages say so where nothing is kept yet.
+MORE = [
+    name for name in ("defaults-table", "methods-grac", "methods-hopper", "methods-pairs", "methods-pairs-rrs")
+    if (BENCHMARKS / "records" / name).exists()
+]  # fmt: skip
 
 
 def test_no_other_records_are_kept() -> None:
-    assert {path.name for path in (BENCHMARKS / "records").iterdir() if path.is_dir()} == set(MATRICES)
+    assert {path.name for path in (BENCHMARKS / "records").iterdir() if path.is_dir()} == {*MATRICES, *MORE}
 
 
-@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("name", [*MATRICES, *MORE])
 def test_every_planned_run_is_there_to_its_end(name: str) -> None:
     matrix = BENCHMARKS / "records" / name
     runs = bench_plan.recorded(matrix)
