@@ -248,7 +248,7 @@ class OffPolicy(Readings, Defaults):
     def scaled(self, host: Any, batch: Batch) -> Batch:
         """A batch as the networks see it: observations normalised, rewards scaled."""
         obs, next_obs = normalise(host["statistics"], batch.obs), normalise(host["statistics"], batch.next_obs)
-        return batch._replace(obs=obs, next_obs=next_obs, reward=self.rewarded(host, batch.reward))
+        return batch._replace(obs=obs, next_obs=next_obs, reward=self.in_units(host, batch.reward))
 
     def draw_noise(self, state: State, batch: Batch, fit: Batch | None, policy: bool) -> Noise:
         """The standard normal noise of one update, by the name of its stream; only what will be looked at is drawn.

@@ -54,8 +54,12 @@ class Readings:
         """Observations as the networks see them."""
         return normalise(state.host["statistics"], obs)
 
-    def rewarded(self, host: Any, reward: Any) -> Any:
-        """Rewards in the units of Q: `reward_scale` times, and divided by the scale that was found, where there is one."""
+    def rewarded(self, state: Any, reward: Any) -> Any:
+        """Rewards in the units of Q."""
+        return self.in_units(state.host, reward)
+
+    def in_units(self, host: Any, reward: Any) -> Any:
+        """Rewards `reward_scale` times, and divided by the scale that was found, where there is one."""
         scaled = self.config.reward_scale * reward
         return scaled if host["scale"] is None else scaled / divisor(host["scale"], BOUND)
 

@@ -182,7 +182,7 @@ def measure(
             last, bonus = probe.act(probe.acting(state), root, (step, number, len(episode.reward)), episode.last_obs)
             value = float(np.min(probe.q(state, episode.last_obs[None], last[None])))
         count = kept(len(episode.reward), limit, probe.agent.gamma)
-        reward = np.asarray(probe.agent.rewarded(state.host, episode.reward), np.float64)
+        reward = np.asarray(probe.agent.rewarded(state, episode.reward), np.float64)
         plain.append(discounted_returns(reward, probe.agent.gamma, bootstrap=value)[:count])
         soft.append(discounted_returns(reward, probe.agent.gamma, episode.bonus, value + bonus)[:count])
         obs.append(episode.obs[:count])

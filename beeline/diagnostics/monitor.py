@@ -99,7 +99,7 @@ class Diagnoser:
         count = min(len(replay), rows)
         drawn = replay.sample(self.seed, step, 1, count, gamma=self.probe.agent.gamma, stream="diagnose/fit")
         obs, following = (np.asarray(self.probe.agent.seen(state, each[0])) for each in (drawn.obs, drawn.next_obs))
-        reward = np.asarray(self.probe.agent.rewarded(state.host, drawn.reward[0]))
+        reward = np.asarray(self.probe.agent.rewarded(state, drawn.reward[0]))
         data = delta.Transitions(obs, drawn.action[0], reward, drawn.discount[0], following)
         actor, _, objective = self.probe.acting(state)
 
