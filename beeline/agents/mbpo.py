@@ -25,6 +25,7 @@ class MBPOConfig(SACConfig):
     refused: ClassVar[Mapping[str, str]] = {
         "n_step": "imagined transitions stand alone: nothing is known of what follows them",
         "normalize_obs": "the model has a scaler of its own, and statistics would move between a rollout and its use",
+        **dict.fromkeys(("replay_decay", "replay_floor"), "most of what it learns from is imagined, and that memory is short"),
     }
 
     random_steps: int = option(5_000, "environment steps of uniformly random actions at the start", low=0)

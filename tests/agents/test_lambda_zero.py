@@ -21,12 +21,21 @@ def test_every_method_of_the_group_is_in_a_pair() -> None:
     assert {backbone for backbone, _ in PAIRS} <= set(OWN)
 
 
-@pytest.mark.parametrize(("backbone", "bee"), PAIRS)
-def test_lambda_zero_gives_the_same_bytes(backbone: str, bee: str) -> None:
-    options = small(backbone, preset="light", **ALIKE.get(bee, {}))
+# What the small networks of `best` bring along, and two options that touch what is drawn and what a target is made of.
+BEST: dict[str, Any] = {
+    "preset": "best", "policy_hidden": (8, 8), "learn_after": 20, "normalize_reward": True, "replay_decay": 0.001,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("backbone", "bee", "more"),
+    [*((*pair, {"preset": "light"}) for pair in PAIRS), ("sac", "bac", BEST), ("td3", "bee-td3", BEST)],
+)
+def test_lambda_zero_gives_the_same_bytes(backbone: str, bee: str, more: dict[str, Any]) -> None:
+    options = small(backbone, **(ALIKE.get(bee, {}) if more["preset"] == "light" else {}) | more)
     steps = options.pop("steps")
-    one, two = (model(name)("gym/Pendulum-v1", **options, **more).learn(steps)
-                for name, more in ((backbone, {}), (bee, {"lam": 0.0})))  # fmt: skip
+    one, two = (model(name)("gym/Pendulum-v1", **options, **own).learn(steps)
+                for name, own in ((backbone, {}), (bee, {"lam": 0.0})))  # fmt: skip
     assert one.trainer.progress.updates >= 80
     assert leaves_equal(one.trainer.state, two.trainer.state)
     rows = [[{k: v for k, v in row.items() if not k.startswith("time/")} for row in each.metrics] for each in (one, two)]
