@@ -55,6 +55,10 @@ class Point(gymnasium.Env[np.ndarray, np.ndarray]):
     action_space = gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
+    def beeline_terminated(self, obs: Any, action: Any, next_obs: Any) -> Any:
+        """Where an episode ends, for methods with a learned model."""
+        return abs(next_obs[..., 0]) > 1
+
     def _obs(self) -> np.ndarray:
         return np.array([self._x, self._time / 20])
 

@@ -36,6 +36,22 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
+    "critic_updates_per_step": 2, "policy_updates_per_step": 2.0, "model_members": 3, "model_elites": 2, "model_hidden": (8,),
+    "model_decay": (1e-5,), "model_batch_size": 16, "model_every": 25, "model_batches": 10, "model_first_batches": 20,
+    "branches": 3, "epoch_steps": 40, "imagined_rows": 500, "rollout_schedule": (0, 2, 1, 3), "real_ratio": 0.3,
+    "event_every": 10, "event_threshold": 0.3, "event_first": 15, "event_least": 20, "event_most": 40,
+}  # fmt: skip
+
+
+def imagining(algo: str) -> dict[str, Any]:
+    """Small values of the options that only an algorithm with a learned model has; empty for the others."""
+    from beeline.agents import get
+
+    known = get(algo).config.names()
+    return {name: value for name, value in IMAGINING.items() if name in known} if "imagined_rows" in known else {}
+
+
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
     """Options of a run that takes a second; the second warm-up of TD3 and its relatives included.
 
@@ -44,7 +60,7 @@ def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
     from beeline.agents import get
 
     preset = {"preset": "light"} if "light" in get(algo).presets else {}
-    return preset | SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
+    return preset | SMALL | ({"learn_after": 20} if waits(algo) else {}) | imagining(algo) | changes
 
 
 def waits(algo: str) -> bool:

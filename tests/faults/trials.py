@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from outcome import Outcome, Trial
-from whole_runs import SMALL, Zygote
+from whole_runs import SMALL, Zygote, imagining
 
 import beeline
 from beeline import agents
@@ -42,7 +42,8 @@ class Case:
 def options(algo: str, **changes: Any) -> dict[str, Any]:
     """Options of a run that takes a second, as far as the algorithm has them, and its plainest preset."""
     known = {*agents.get(algo).config.names(), *TrainConfig.names(), "preset"}
-    return {name: value for name, value in ({"preset": "light"} | SMALL | OTHERS | changes).items() if name in known}
+    own = {"preset": "light"} | SMALL | OTHERS | imagining(algo) | changes
+    return {name: value for name, value in own.items() if name in known}
 
 
 class Stop(beeline.Callback):

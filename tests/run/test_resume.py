@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_runs import Process, Zygote, flags, same_run, small, table, waits
+from whole_runs import Process, Zygote, flags, imagining, same_run, small, table, waits
 
 import beeline as api  # `beeline` is the fixture that runs the command
 
@@ -23,7 +23,7 @@ WALK = "toys:Walk-v0"
 
 
 def options(algo: str, preset: str = "light", **changes: Any) -> list[str]:
-    own = OPTIONS | {"preset": preset} | ({"learn_after": 50} if waits(algo) or preset != "light" else {})
+    own = OPTIONS | {"preset": preset} | ({"learn_after": 50} if waits(algo) or preset != "light" else {}) | imagining(algo)
     if algo in ("ppo", "trpo"):  # without a warm-up
         own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
     return flags(own | changes)
@@ -66,6 +66,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bee-xtd3", "gym/Pendulum-v1", {"n_step": 3}),
     ("iql", WALK, {"num_envs": 2, "steps": 600}),
     ("obac", "gym/Pendulum-v1", {}),
+    ("mbpo", WALK, {"num_envs": 2, "steps": 600, "epoch_steps": 200, "imagined_rows": 2_000}),
+    ("mb-bac", "gym/Pendulum-v1", {"epoch_steps": 100, "imagined_rows": 2_000}),
+    ("cmlo", WALK, {"epoch_steps": 100, "imagined_rows": 2_000}),
 ]
 
 
