@@ -83,9 +83,8 @@ class ControlledAgent(ModelBased):
             memories[name].sample(clock.seed, clock.decisions, 1, size, gamma=self.inner.gamma, stream=f"controller/{name}")
             for name, size in (("replay", real), ("model", count - real)) if size
         ]  # fmt: skip
-        plain = [each._replace(extras=None) for each in drawn]
-        batch = plain[0] if len(plain) == 1 else joined(*plain)
-        return float(self._value_loss(state.inner, Batch(*(None if each is None else each[0] for each in batch))))
+        batch = drawn[0] if len(drawn) == 1 else joined(*drawn)
+        return float(self._value_loss(state.inner, Batch(*(each[0] for each in batch[:-1]))))
 
     def _value_loss_impl(self, inner: Inner, batch: Batch) -> Array:
         agent = self.inner

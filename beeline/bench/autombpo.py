@@ -60,7 +60,8 @@ class AutoPlan:
         for name in OURS:
             if name in options:
                 raise ConfigError(f"{name} is set by the training of a controller: leave it out.")
-        plan = cls(task, preset or next(iter(agents.get("mbpo").presets)), config, dict(options))
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        plan = cls(task, preset or next(iter(agents.get("mbpo").presets)), config, plain)
         method = plan.method
         warm_up = method.warm_up[1]
         if warm_up % method.epoch_steps or method.epoch_steps % 8:
@@ -166,7 +167,8 @@ class Learner:
         if number == 0:
             baseline = tuple(map(float, returns.mean(axis=0)))
             signs = np.concatenate([each.signs for each in found])
-            scales = auto.released(plan.task) or auto.measured(signs[:, 1], signs[:, 2], signs[:, 3], baseline)
+            model, value, shift = signs.T.tolist()[1:4]
+            scales = auto.released(plan.task) or auto.measured(model, value, shift, baseline)
             return Learner(scales, baseline, slot=auto.init(auto.PARTS[0], seed))
         assert self.slot is not None and self.scales is not None
         part, stage = plan.stage(number)

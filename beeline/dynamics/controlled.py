@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Controlled:
     steps: int  # environment steps of the whole training, after the warm-up
     longest: int  # k is at most this
     model_every: int  # environment steps between trainings where nobody decides
-    trains_first: bool = True  # the model is there before the first decision, which is told its loss
+    trains_first: ClassVar[bool] = True  # the first decision is told the model's loss
 
     @property
     def every(self) -> int:
