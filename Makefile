@@ -27,10 +27,11 @@ test-all: test
 test-ends:
 	$(PYTHON) benchmarks/install_ends.py lowest highest beside
 
-# About half an hour on two cores; ended and given again, it goes on where it was. JOURNAL keeps what was tried.
+# About half an hour on two cores; ended and given again, it goes on where it was. JOURNAL keeps what was tried, and with
+# PAGE=docs/reliability.md the figures are put onto that page.
 JOURNAL ?= faults.jsonl
 faults: $(VENV)/.dev
-	$(BIN)/python tests/faults/harness.py --journal $(JOURNAL)
+	$(BIN)/python tests/faults/harness.py --journal $(JOURNAL) $(if $(PAGE),--write $(PAGE))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -41,6 +41,7 @@ IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
     "model_decay": (1e-5,), "model_batch_size": 16, "model_every": 25, "model_batches": 10, "model_first_batches": 20,
     "branches": 3, "epoch_steps": 40, "imagined_rows": 500, "rollout_schedule": (0, 2, 1, 3), "real_ratio": 0.3,
     "event_every": 10, "event_threshold": 0.3, "event_first": 15, "event_least": 20, "event_most": 40,
+    "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
 }  # fmt: skip
 
 
@@ -48,8 +49,9 @@ def imagining(algo: str) -> dict[str, Any]:
     """Small values of the options that only an algorithm with a learned model has; empty for the others."""
     from beeline.agents import get
 
-    known = get(algo).config.names()
-    return {name: value for name, value in IMAGINING.items() if name in known} if "imagined_rows" in known else {}
+    entry = get(algo)
+    known = entry.config.names() if entry.group == "model-based" else ()
+    return {name: value for name, value in IMAGINING.items() if name in known}
 
 
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
@@ -176,9 +178,13 @@ def compiled_agents_kept() -> Iterator[None]:
     plain = Entry.build
 
     @functools.lru_cache(maxsize=16)
-    def build(self: Entry, config: Any, task: Any) -> Any:
+    def kept(key: tuple[Any, ...], entry: Entry, config: Any, task: Any) -> Any:
         gc.collect()  # those that left the cache: an agent refers to itself through its compiled methods
-        return plain(self, config, task)
+        return plain(entry, config, task)
+
+    def build(self: Entry, config: Any, task: Any) -> Any:
+        functions = (getattr(task, name, None) for name in ("terminated", "reward"))  # tasks are equal whatever these are
+        return kept(tuple(getattr(each, "__func__", each) for each in functions), self, config, task)
 
     Entry.build = build  # type: ignore[method-assign]
     try:

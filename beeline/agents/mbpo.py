@@ -266,11 +266,12 @@ def mbrl(env_id: str) -> dict[str, Any]:
 
 def light(env_id: str) -> dict[str, Any]:
     """A model of five small networks with a budget of batches, and LayerNorm networks of 256 with fewer policy updates."""
-    own = _table(_ORIGINAL, env_id, {"rollout_schedule": (20, 100, 1, 1)})
+    own = _table(_ORIGINAL, env_id, {"rollout_schedule": (20, 150, 1, 1)})
+    updates = min(20, own["critic_updates_per_step"])
     own |= {
         "model_members": 5, "model_elites": 3, "model_hidden": (128, 128, 128, 128), "model_batches": 300,
         "model_first_batches": 3_000, "branches": 100, "network": "ln", "model_every": 250, "retain_epochs": 1,
-        "policy_updates_per_step": own["critic_updates_per_step"] / 5.0,
+        "critic_updates_per_step": updates, "policy_updates_per_step": updates / 5.0,
     }  # fmt: skip
     if robot(env_id) == "hopper":
         own["rollout_schedule"] = (20, 100, 1, 15)

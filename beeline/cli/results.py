@@ -208,7 +208,7 @@ def diagnose(given: argparse.Namespace) -> int:
 
 def fill_model(parser: argparse.ArgumentParser) -> None:
     """Options of `beeline model`."""
-    from beeline.cli.commands import add_options
+    from beeline.cli.parsing import add_options
     from beeline.run.modelled import FOLDER, ModelConfig
 
     parser.add_argument("run", type=Path, nargs="+", help="run folders")

@@ -104,6 +104,8 @@ def test_train_resume_and_evaluate(capsys: pytest.CaptureFixture[str], tmp_path:
     assert out.startswith("return before training") and "after 140 steps" in out
     run(capsys, "train", "bac", WALK, *flags(options | {"steps": 140}), "--lam", "0.25", "--quiet", "--out", tmp_path / "long")
     same_run(tmp_path / "long", tmp_path / "run")
+    out, err = run(capsys, "resume", tmp_path / "run", "--quiet")
+    assert err == "note: this run is finished; --steps N, more than it has, extends it.\n" and "after 140 steps" in out
 
     out, _ = run(capsys, "eval", tmp_path / "run", "--episodes", "3")
     assert re.match(
@@ -131,8 +133,8 @@ MISTAKES = [
     (["train", "bac", "gym/Pendulm-v1"], r"unknown environment 'gym/Pendulm-v1'\. Did you mean 'gym/Pendulum-v1'"),
     (["train", "a2c", "gym/Pendulum-v1"], r"unknown algorithm 'a2c'.*Known: bac, sac, bee-td3, td3"),
     (["train", "bac", "gym/Pendulum-v1", "--preset", "papr"], r"unknown preset 'papr'\. Did you mean 'paper'"),
-    (["train", "bac"], r"required: env"),
-    (["train"], r"required: algo, env"),
+    (["train", "bac"], r"TASK is missing\. See: beeline train --help"),
+    (["train"], r"ALGO and TASK are missing"),
     (["train", "bac", "gym/Pendulum-v1", "--seed"], r"--seed: expected one argument"),
     (["resume", "nowhere"], r"there is no run folder nowhere"),
     (["resume", "nowhere", "--steps", "1.5"], r"'1\.5' is not a whole number"),

@@ -42,8 +42,8 @@ class Case:
 def options(algo: str, **changes: Any) -> dict[str, Any]:
     """Options of a run that takes a second, as far as the algorithm has them, and its plainest preset."""
     known = {*agents.get(algo).config.names(), *TrainConfig.names(), "preset"}
-    own = {"preset": "light"} | SMALL | OTHERS | imagining(algo) | changes
-    return {name: value for name, value in own.items() if name in known}
+    chosen = {"preset": "light"} | SMALL | OTHERS | imagining(algo) | changes
+    return {name: value for name, value in chosen.items() if name in known}
 
 
 class Stop(beeline.Callback):

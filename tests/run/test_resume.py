@@ -13,6 +13,7 @@ import pytest
 from whole_runs import Process, Zygote, flags, imagining, same_run, small, table, waits
 
 import beeline as api  # `beeline` is the fixture that runs the command
+from beeline.agents import get
 
 ALGORITHMS = ("sac", "bac", "td3", "bee-td3")
 OPTIONS: dict[str, Any] = {
@@ -24,8 +25,10 @@ WALK = "toys:Walk-v0"
 
 def options(algo: str, preset: str = "light", **changes: Any) -> list[str]:
     own = OPTIONS | {"preset": preset} | ({"learn_after": 50} if waits(algo) or preset != "light" else {}) | imagining(algo)
-    if algo in ("ppo", "trpo"):  # without a warm-up
-        own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
+    if "random_steps" not in get(algo).config.names():  # without a warm-up
+        own.pop("random_steps")
+    if algo in ("ppo", "trpo"):
+        own |= {"rollout": 48, "epochs": 2}
     return flags(own | changes)
 
 
@@ -69,6 +72,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("mbpo", WALK, {"num_envs": 2, "steps": 600, "epoch_steps": 200, "imagined_rows": 2_000}),
     ("mb-bac", "gym/Pendulum-v1", {"epoch_steps": 100, "imagined_rows": 2_000}),
     ("cmlo", WALK, {"epoch_steps": 100, "imagined_rows": 2_000}),
+    ("pets", WALK, {"num_envs": 2, "steps": 300}),
 ]
 
 
