@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PLAN, RESULT, AFTER, FILE, KIND = "autombpo.json", "controller.npz", "learner.npz", "controller.npz", "stage"
 STEPS = 30  # of PPO, for each run of a stage
-PLAIN = {"real_ratio": 0.05, "critic_updates_per_step": 10, "policy_updates_per_step": 10.0}  # of the baseline
 OURS = ("controller", "schedule", "schedule_steps", "steps", "seed", "eval_every")  # what the training sets
 Runner = Callable[[Path, Sequence[BenchRun], int | None], int]
 
@@ -76,7 +75,7 @@ class AutoPlan:
         """The config of a plain run."""
         names = agents.get("mbpo").config.names()
         own = {name: value for name, value in self.options.items() if name in names}
-        return agents.make_config("mbpo", self.task, self.preset, PLAIN | own)
+        return agents.make_config("mbpo", self.task, self.preset, own)
 
     def stage(self, number: int) -> tuple[int, int]:
         """Which network a stage (from 1) trains, and its stage of that network."""
@@ -92,7 +91,7 @@ class AutoPlan:
         method, count = self.method, self.config.runs
         steps = method.warm_up[1] + self.config.epochs * method.epoch_steps
         ours = {"controller": str((folder / FILE).absolute()), "eval_every": method.epoch_steps}
-        options = {"checkpoint_every": steps, "keep_checkpoints": 1, **PLAIN, **self.options, **ours}
+        options = {"checkpoint_every": steps, "keep_checkpoints": 1, **self.options, **ours}
         first = self.config.seed + number * count
         return [BenchRun("mbpo", "mbpo", self.task, first + run, steps, self.preset, options) for run in range(count)]
 

@@ -40,7 +40,7 @@ class Controlled:
     """The trigger. Without any part nothing is decided: a plain run whose signs are noted."""
 
     path: str
-    schedule: Schedule  # of what nobody decides
+    schedule: Schedule  # of k, where nobody decides on it
     epoch_steps: int
     steps: int  # environment steps of the whole training, after the warm-up
     longest: int  # k is at most this
@@ -59,8 +59,7 @@ class Controlled:
 
     def init(self) -> Own:
         """The controller's own numbers, the settings at the start, and room for what is kept."""
-        rows = -(-self.steps // self.every)
-        start = self.schedule(0)
+        rows, start = -(-self.steps // self.every), Settings()
         own: Own = {
             "parts": np.asarray(-1, np.int64), "epsilon": np.zeros(()), "scales": np.ones(len(Scales._fields)),
             "params": tuple(auto.blank(part) for part in PARTS), "ratio": np.asarray(start.ratio),
@@ -74,20 +73,16 @@ class Controlled:
             return own
         found = auto.load(self.path)
         params = tuple(found.params) + own["params"][len(found.params) :]
-        start = Settings() if found.params else start
         return own | {
             "parts": np.asarray(len(found.params), np.int64), "epsilon": np.asarray(found.epsilon),
-            "scales": np.array(found.scales), "params": params, "ratio": np.asarray(start.ratio),
-            "updates": np.asarray(start.updates, np.int64), "length": np.asarray(start.length, np.int64),
+            "scales": np.array(found.scales), "params": params,
         }  # fmt: skip
 
     def settings(self, own: Own, since: int) -> Settings:
-        """What was decided; of what nobody decides, what the schedule says."""
-        found = self.schedule(max(since, 0) // self.epoch_steps)
-        parts = int(own["parts"])
-        ratio = float(own["ratio"]) if parts >= 1 else found.ratio
-        updates = int(own["updates"]) if parts >= 1 else found.updates
-        return Settings(ratio, updates, int(own["length"]) if parts >= len(PARTS) else found.length)
+        """What was decided; what nobody decides is as at the start, and k as the schedule says."""
+        decided = int(own["parts"]) >= len(PARTS)
+        length = int(own["length"]) if decided else self.schedule(max(since, 0) // self.epoch_steps).length
+        return Settings(float(own["ratio"]), int(own["updates"]), length)
 
     def look(self, own: Own, look: Look) -> tuple[Own, Due]:
         """Decide, where an eighth of an epoch has passed."""
