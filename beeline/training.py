@@ -237,13 +237,16 @@ def _drive(trainer: Trainer, plan: Plan, folder: RunFolder, display: Callable[[T
 
 
 def _keep_trace(error: Exception, path: Path) -> None:
-    """Write the whole traceback into the run folder where code that is not ours has failed, and say so in the message."""
+    """Write the whole traceback into the run folder where code that is not ours has failed, and say so below its lines."""
     if isinstance(error, BeelineError) and not notes(error):
         return
     with contextlib.suppress(BeelineError, OSError):
         files.write_atomic(path / TRACE, "".join(traceback.format_exception(error)).encode())
-        if isinstance(error, BeelineError):
-            error.args = (f"{error} The whole traceback is in {path / TRACE}",)
+        noted: BaseException | None = error
+        while noted is not None and not hasattr(noted, "__notes__"):
+            noted = noted.__cause__
+        if noted is not None:  # last, and never behind the command that goes on, which is copied
+            noted.add_note(f"The whole traceback is in {path / TRACE}")
 
 
 def _film_final(trainer: Trainer, plan: Plan, path: Path) -> None:
