@@ -49,6 +49,7 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+READINGS = "beeline/agents/readings.py"
 SHIFTED, TAKEN, BACKUP = "beeline/agents/shifted.py", "beeline/agents/taken.py", "beeline/agents/backup.py"
 UPDATE, OBJECTIVE, BLENDS, MAKE = (f"beeline/agents/{name}.py" for name in ("off_policy", "objective", "blends", "make"))
 NETWORKS, FEEDS, LOOP = "beeline/networks/base.py", "beeline/feeds.py", "beeline/loop.py"
@@ -161,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "all: reward_scale ignored",
-        (Edit(UPDATE, "reward=self.config.reward_scale * batch.reward", "reward=batch.reward"),),
+        (Edit(READINGS, "scaled = self.config.reward_scale * reward", "scaled = reward"),),
         _under("td3-bac"),
     ),
     Mutant(
@@ -344,6 +345,54 @@ MUTANTS = (
 class CannotTry(Exception):
     """A mutant, or a test of one, is not what this script takes it for."""
 
+
+# --- the preset `best`, and what goes with it
+
+_BEST, _HEADS, _BODIES = "tests/agents/test_best.py", "tests/networks/test_heads.py", "tests/networks/test_bodies.py"
+_SMALL = "beeline/networks"
+
+
+def _line(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    """A change of one line."""
+    return Mutant(name, (Edit(file, old, new),), tests)
+
+
+MUTANTS += (
+    _line("simba: no norm before a block", f"{_SMALL}/simba.py", "jax.nn.relu(_norm(block, x) @", "jax.nn.relu(x @",
+          f"{_BODIES}::test_simba_against_plain_numpy"),
+    _line("simba: no residual", f"{_SMALL}/simba.py", "x = x + inside @", "x = inside @",
+          f"{_BODIES}::test_simba_against_plain_numpy"),
+    _line("simba: blocks drawn with half the variance", f"{_SMALL}/simba.py", "math.sqrt(2.0 / fan_in)",
+          "math.sqrt(1.0 / fan_in)", f"{_BODIES}::test_simbas_initial_weights"),
+    _line("best: a policy as wide as the critics", "beeline/agents/sac.py", '"policy_hidden": (128, 128)',
+          '"policy_hidden": (256, 256)', f"{_BODIES}::test_sizes_are_those_of_the_specification"),
+    _line("heads: targets not clipped", f"{_SMALL}/heads.py", "(jnp.clip(y, self.low, self.high) - self.low)", "(y - self.low)",
+          f"{_HEADS}::test_two_hot_by_hand"),
+    _line("heads: twice the spread", f"{_SMALL}/heads.py", "SPREAD = 0.75", "SPREAD = 1.5", f"{_HEADS}::test_hl_gauss_by_hand"),
+    _line("heads: not renormalised", f"{_SMALL}/heads.py", "return mass / jnp.sum(mass, axis=-1, keepdims=True)", "return mass",
+          f"{_HEADS}::test_hl_gauss_by_hand"),
+    _line("heads: the wrong sign", f"{_SMALL}/heads.py", "return -jnp.sum(self.project", "return jnp.sum(self.project",
+          f"{_HEADS}::test_the_loss_is_least_where_the_distribution_is_the_target"),
+    _line("scale: returns that go on after an episode's end", f"{_SMALL}/rewards.py",
+          "if step.terminated or step.truncated]] = 0.0", "if step.terminated]] = 0.0",
+          f"{_BEST}::test_the_scale_of_rewards_by_hand"),
+    _line("scale: the largest return left out", f"{_SMALL}/rewards.py", 'scale["largest"] / bound)', "0.0)",
+          f"{_BEST}::test_the_scale_of_rewards_by_hand"),
+    _line("scale: rewards as they are", "beeline/agents/readings.py", 'scaled / divisor(host["scale"], BOUND)', "scaled",
+          f"{_BEST}::test_rewards_are_divided_by_the_scale_of_now"),
+    _line("decay: of the critics alone", MAKE, "optimiser(config, config.actor_lr), outputs", "adam(config.actor_lr), outputs",
+          f"{_BEST}::test_decay_of_weights_is_decoupled"),
+    _line("recency: the floor half as high", "beeline/memory.py", "recency.floor * (closed - near)",
+          "0.5 * recency.floor * (closed - near)", f"{_BEST}::test_ages_are_drawn_by_their_weights"),
+    _line("recency: ages one too high", "beeline/memory.py", "(newest[lane] - age) % self", "(newest[lane] - age - 1) % self",
+          f"{_BEST}::test_small_rings_and_lanes_row_by_row"),
+    _line("best: updates in the warm-up", "beeline/agents/sac.py", '"random_steps": 2_500, "learn_after": 2_500',
+          '"random_steps": 2_500', "tests/agents/test_presets.py::test_the_default_preset_is_best"),
+    _line("best: two critics where one is asked", MAKE, 'two = task.ends if config.double_q == "auto"',
+          'two = True if config.double_q == "auto"', f"{_BEST}::test_one_critic_where_episodes_cannot_end"),
+    _line("gamma: ten times the horizon", MAKE, "1.0 - 5.0 / decisions", "1.0 - 0.5 / decisions",
+          f"{_BEST}::test_gamma_by_the_length_of_an_episode"),
+)  # fmt: skip
 
 def changed(mutant: Mutant, root: Path) -> dict[str, str]:
     """The text of each file that the mutant changes."""

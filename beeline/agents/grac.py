@@ -22,6 +22,8 @@ class GRACConfig(OffPolicyConfig):
     refused: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("tau", "target_interval"), "grac has no target networks"),
         "double_q": "grac searches under one of two critics and judges by the smaller of both",
+        **dict.fromkeys(("value_head", "atoms", "support"), "grac bounds its critics by the returns that it has met"),
+        "normalize_reward": "grac bounds its critics by the rewards that it has met, as they are",
     }
 
     initialiser: str = option("torch", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)

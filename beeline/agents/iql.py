@@ -38,11 +38,11 @@ def build(config: IQLConfig, task: Task) -> OffPolicy:
     from beeline.agents.on_policy import Gaussian
     from beeline.agents.owned import InSample
     from beeline.agents.weighted import ClippedActor, Weighted
-    from beeline.networks import Learnable, adam
+    from beeline.networks import Learnable
 
     spaces = task.spaces
     net = Gaussian(make.network(config, config.policy_hidden), 0.0)
-    optimiser = adam(config.actor_lr, clip=config.grad_clip)
+    optimiser = make.optimiser(config, config.actor_lr)
     actor: Any = ClippedActor(Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,)))
     critic = make.critic(config, task)
     strength = config.expectile if config.exploit == "expectile" else config.exploit_alpha

@@ -26,6 +26,7 @@ class MBPOConfig(SACConfig):
     refused: ClassVar[Mapping[str, str]] = {
         "n_step": "imagined transitions stand alone: nothing is known of what follows them",
         "normalize_obs": "the model has a scaler of its own, and statistics would move between a rollout and its use",
+        **dict.fromkeys(("replay_decay", "replay_floor"), "most of what it learns from is imagined, and that memory is short"),
     }
 
     random_steps: int = option(5_000, "environment steps of uniformly random actions at the start", low=0)
@@ -62,7 +63,7 @@ class MBPOConfig(SACConfig):
     )
     controller: str | None = option(None, "file of a trained controller that sets them as the run goes (beeline autombpo)")
     schedule_steps: int | None = option(
-        None, "with a controller: environment steps of the training, by which it knows how far it is; none: the run's", low=1
+        None, "environment steps of the schedules; none: the steps planned at the start", low=1
     )
 
     def check(self) -> None:

@@ -306,6 +306,10 @@ class ModelBased:
         """The inner agent's."""
         return self.inner.seen(state.inner, obs)
 
+    def rewarded(self, state: ModelBasedState, reward: Any) -> Any:
+        """The inner agent's."""
+        return self.inner.rewarded(state.inner, reward)
+
     def acting(self, state: ModelBasedState) -> Any:
         """The inner agent's."""
         return self.inner.acting(state.inner)

@@ -19,6 +19,9 @@ def refusals(algo: str) -> dict[str, str]:
     """The options of off-policy methods that an on-policy one cannot have, with the reason."""
     return {
         **dict.fromkeys(("lam", "lambda", "blend", "exploit", "expectile", "exploit_alpha"), f"{algo} has no Q to blend"),
+        **dict.fromkeys(("value_head", "atoms", "support"), f"{algo} has no Q: its V is a number"),
+        **dict.fromkeys(("replay_decay", "replay_floor"), f"{algo} learns from its newest rollout alone"),
+        "weight_decay": f"{algo} has plain Adam",
         **dict.fromkeys(("random_steps", "learn_after"), f"{algo} learns from its own actions alone, from the first rollout on"),
     }
 

@@ -5,8 +5,9 @@ With critics that start near zero, a positive shift is pessimistic about what wa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents.td3 import TD3Config, light
 from beeline.config import option
@@ -22,6 +23,10 @@ SEVEN = (-0.5, -1 / 3, -1 / 6, 0.0, 1 / 6, 1 / 3, 0.5)  # RRS-7 0.5; the source 
 @dataclass(frozen=True)
 class RRSConfig(TD3Config):
     """Random reward shift: TD3 with a pair of critics per shift of the reward, one of which judges the policy."""
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("value_head", "atoms", "support"), "each shift moves the values, and one support would not hold them all"
+    )
 
     shifts: tuple[float, ...] = option(SEVEN, "what each pair of critics adds to the (scaled) reward")
     switch_every: int = option(1_000, "environment steps after which an episode's end draws the judging pair anew", low=1)

@@ -58,8 +58,9 @@ class BACConfig(SACConfig):
     """BEE actor-critic: SAC under the BEE operator."""
 
     network: str = option(
-        "bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
-    )
+        "bac", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln (LayerNorm-ReLU), simba (residual)",
+        choices=BODIES, objects=NET,
+    )  # fmt: skip
     target_interval: int = option(2, "updates between two target updates", low=1)
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
 
@@ -112,6 +113,15 @@ def best(env_id: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def wide(env_id: str) -> dict[str, Any]:
+    """SimBa's residual body for tasks with many joints and long runs: `best` but for networks, batch, rates and updates."""
+    rates = dict.fromkeys(("actor_lr", "critic_lr", "value_lr", "alpha_lr"), 1e-4)
+    return best(env_id) | rates | {
+        "network": "simba", "policy_hidden": (128,), "weight_decay": 1e-2, "batch_size": 256,
+        "critic_updates_per_step": 2, "policy_updates_per_step": 1, "random_steps": 5_000, "learn_after": 5_000,
+    }  # fmt: skip
+
+
 def light(env_id: str) -> dict[str, Any]:
     """Two layers of 256, batch 256, and a short warm-up."""
     return {"random_steps": 1_000}
@@ -138,5 +148,5 @@ def paper_bac(env_id: str) -> dict[str, Any]:
     return {"hidden": (512, 512), "batch_size": 512}
 
 
-PRESETS = {"best": best, "light": light, "paper": paper}
-PRESETS_BAC = {"best": best, "light": light, "paper": paper_bac}
+PRESETS = {"best": best, "wide": wide, "light": light, "paper": paper}
+PRESETS_BAC = {"best": best, "wide": wide, "light": light, "paper": paper_bac}

@@ -44,7 +44,7 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
     from beeline.agents.objective import FirstCritic
 
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
-    critic = make.critic(config, task, head=head)
+    critic = make.critic(config, task, read=head)
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
     explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
     backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)

@@ -246,7 +246,16 @@ def test_td3_update_by_hand() -> None:
 # --- λ = 0 ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("backbone", "bee", "options"), [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {})])
+BEST: dict[str, Any] = {
+    "preset": "best", "network": "ln", "policy_hidden": (8, 8), "random_steps": 100, "learn_after": 100, "batch_size": 16,
+    "normalize_reward": True, "replay_decay": 0.001,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("backbone", "bee", "options"),
+    [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {}), ("sac", "bac", BEST), ("td3", "bee-td3", BEST)],
+)
 def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(backbone: str, bee: str, options: dict) -> None:
     shared = {**SMALL, "preset": "light", "network": "mlp", "random_steps": 100, **options}
     shared |= {"eval_episodes": 1, "eval_every": 500, "log_every": 100}
