@@ -259,6 +259,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check-env": (check_env, "Say what is wrong with an environment."),
     "bench": (_from("results", "bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
     "tune": (_from("results", "tune"), "Search options with Optuna, or go on with a search."),
+    "autombpo": (_from("results", "autombpo"), "Train a controller of MBPO's hyper-parameters, or go on with that."),
     "runs": (_from("results", "runs"), "List, filter and sort runs."),
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
