@@ -37,7 +37,9 @@ SMALL: dict[str, Any] = {
 
 
 IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
-    "model_members": 2, "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+    "model_members": 2, "model_epochs": 3, "lookahead": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+    "stage_steps": 40, "rounds": 2, "model_steps": 3, "policy_updates": 2, "virtual_steps": 24, "virtual_envs": 2,
+    "reset_pool": 5, "model_hidden": (8,), "model_batch_size": 16, "policy_hidden": (6,), "epochs": 2,
 }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class PETS(Defaults):
                 "a policy of pets plans, for which it must know where episodes of its task end: give the task, policy.on(env)."
             )
         return Planner(
-            self.model, TruncatedCem(config.population, config.elites, config.iterations, config.momentum), config.horizon,
+            self.model, TruncatedCem(config.population, config.elites, config.iterations, config.momentum), config.lookahead,
             config.particles, config.propagation, self.task.terminated,
             self.task.reward if config.known_reward else None,
         )  # fmt: skip
@@ -109,7 +109,7 @@ class PETS(Defaults):
 
     def begin(self, lanes: int) -> np.ndarray:
         """No plan yet, in any lane."""
-        return np.zeros((lanes, self.config.horizon, self.task.spaces.action_dim), np.float32)
+        return np.zeros((lanes, self.config.lookahead, self.task.spaces.action_dim), np.float32)
 
     def act(
         self, policy: Any, carry: Any, obs: np.ndarray, first: np.ndarray, clock: Clock, mode: str

@@ -70,6 +70,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("iql", WALK, {"num_envs": 2, "steps": 600}),
     ("obac", "gym/Pendulum-v1", {}),
     ("pets", WALK, {"num_envs": 2, "steps": 300}),
+    ("slbo", WALK, {"num_envs": 2, "steps": 300}),
 ]
 
 
