@@ -154,8 +154,9 @@ class PETS(Defaults):
             return state, {}
         rows = memories["replay"].whole()
         found: tuple[ModelState, Told] | None = self.training(
-            self.model, state.model, rows, seed=clock.seed, counter=int(state.model.trainings), stop=stop
-        )
+            self.model, state.model, rows, seed=clock.seed, counter=int(state.model.trainings), stop=stop,
+            tell=lambda told: self.tell(f"model epoch {told.epoch}, error {float(np.mean(told.error)):.3g}"),
+        )  # fmt: skip
         if found is None:
             return None
         model, told = found

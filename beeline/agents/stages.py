@@ -170,6 +170,7 @@ class SLBO(Defaults):
                 error.block_until_ready()
             if not np.isfinite(float(error)):
                 raise ModelError("the model has diverged: its error on the transitions is not finite. Lower model_lr.")
+            self.tell(f"stage {stages + 1}, round {number + 1} of {config.rounds}, model error {float(error):.3g}")
             for update in range(config.policy_updates):
                 if stop():
                     return None

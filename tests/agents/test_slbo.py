@@ -34,7 +34,7 @@ def resets(seed: int, count: int) -> np.ndarray:
 
 
 def over(obs: Any, action: Any, after: Any) -> Any:
-    return after[..., 0] > 0.9
+    return after[..., 0] > 0.3
 
 
 def paid(obs: Any, action: Any, after: Any) -> Any:
