@@ -34,7 +34,7 @@ def resets(seed: int, count: int) -> np.ndarray:
 
 
 def over(obs: Any, action: Any, after: Any) -> Any:
-    return after[..., 0] > 0.3
+    return after[..., 0] < -0.6
 
 
 def paid(obs: Any, action: Any, after: Any) -> Any:
