@@ -39,7 +39,8 @@ TRIED = [
 
 def untrained(algo: str, spaces: Spaces = SPACES, env: str = "gym/any", **options: Any) -> Policy:
     """A policy with weights as they are drawn, layer norms and biases moved, and statistics of something."""
-    config = agents.make_config(algo, env, "light", {"hidden": (32, 16), "initialiser": "orthogonal", **options})
+    hidden = (16, 16) if options.get("network") == "simba" else (32, 16)
+    config = agents.make_config(algo, env, "light", {"hidden": hidden, "initialiser": "orthogonal", **options})
     agent = agents.get(algo).build(config, spaces)
     policy, draw = agent.blank_policy(), np.random.default_rng(1)
     moved = jax.tree.map(
@@ -74,6 +75,21 @@ def test_actions_equal_ours(algo: str, options: dict[str, Any], scaled: bool) ->
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5)
     assert np.ptp(ours, axis=0).min() > 0.1  # they depend on what is seen
     assert (theirs >= SPACES.action_low).all() and (theirs <= SPACES.action_high).all()
+
+
+PLANS = {"pets"}  # their action is no function of weights and one observation
+
+
+@pytest.mark.parametrize("algo", agents.OWN)
+def test_every_algorithm_is_exported_or_says_why_it_is_not(algo: str) -> None:
+    agent = agents.get(algo).build(agents.make_config(algo, "gym/any", "light", {}), SPACES)
+    policy = Policy(agent, agent.blank_policy(), describe(algo, "gym/any", agent, step=0, repeat=1))
+    if algo in PLANS:
+        with pytest.raises(ExportError, match=rf"a policy of {algo} cannot be exported: {algo} has no policy network"):
+            session_of(policy)
+        return
+    session = session_of(policy)
+    assert exporting.difference(policy, lambda obs: session.run(["action"], {"observation": obs})[0]) <= 1e-5
 
 
 def test_a_graph_by_hand() -> None:
