@@ -90,6 +90,10 @@ class NonFiniteError(EnvError):
     """The environment returned NaN or infinity; training stops with a checkpoint."""
 
 
+class ModelError(BeelineError):
+    """A learned model cannot be trained or used: too few transitions, or its training has diverged."""
+
+
 class CheckpointError(BeelineError):
     """A checkpoint is damaged, missing, or belongs to another algorithm or environment."""
 

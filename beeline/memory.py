@@ -258,6 +258,17 @@ class Replay:
             extras=extras,
         )
 
+    def whole(self) -> Batch:
+        """Every transition that is held, `[n]`, in the order of their places; `discount` is 0 where the environment ended."""
+        index = np.flatnonzero(self._flags & TRANSITION)
+        return Batch(
+            obs=self._obs.take(index, axis=0),
+            action=self._action.take(index, axis=0),
+            reward=self._reward.take(index),
+            discount=_BOOTSTRAPS.take(self._flags.take(index)),
+            next_obs=self._obs.take(self._follow(index), axis=0),
+        )
+
     def _final(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these rows, each of them after a transition, end an episode: those that neither start one nor are open."""
         opened = [self._position(lane, self._rows[lane]) for lane in range(self.lanes) if self._open[lane]]

@@ -105,10 +105,15 @@ def test_samples_are_the_transitions_of_a_naive_model(
     play(replay, models, script)
     expected = {k: v for model in models for k, v in model.transitions(n_step).items()}
     assert len(replay) == len(expected)
+    whole = replay.whole()
+    assert sorted(whole.obs[:, 0].tolist()) == sorted(expected)
     if not expected:
         with pytest.raises(ValueError, match="no transition"):
             replay.sample(0, 0, 1, 4)
         return
+    if n_step == 1:
+        told = np.stack([whole.action[:, 0], whole.reward, GAMMA * whole.discount, whole.next_obs[:, 0]], axis=1)
+        np.testing.assert_allclose(told, np.array([expected[float(o)] for o in whole.obs[:, 0]])[:, :4].astype(float), rtol=1e-6)
     batch = replay.sample(1, 7, 2, 40 * len(expected), gamma=GAMMA, n_step=n_step, with_next_action=True)
     taken, valid = (batch.extras or {})["next_action"], (batch.extras or {})["next_action_valid"]
     assert {float(o) for o in batch.obs[..., 0].ravel()} == set(expected)  # P(miss) < 27 e^-80

@@ -15,6 +15,7 @@ from numpy._core import umath
 
 from beeline.envs.boundary import FLOAT32, LARGEST, SMALLEST, Boundary, failed, space_of
 from beeline.envs.ids import Options
+from beeline.envs.known import never
 from beeline.envs.spec import Built, EnvSpec
 from beeline.errors import ConfigError, EnvError
 
@@ -45,6 +46,7 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
         self.render_mode = env.render_mode
         fps = (env.metadata or {}).get("render_fps") or 30
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps}
+        changed = options.repeat > 1 or options.noise or options.sparse  # it is not paid for this action, in this way
         self.facts = EnvSpec(
             id=env_id,
             obs_dim=obs_dim,
@@ -57,6 +59,8 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
             success=built.success,
             replayable=bool(getattr(env.unwrapped, "beeline_replayable", True)),
             ends=built.ends,
+            terminated=said(env, "beeline_terminated") or built.terminated or (None if built.ends else never),
+            reward=None if changed else said(env, "beeline_reward") or built.reward,
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
@@ -100,6 +104,11 @@ class Adapter(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def __str__(self) -> str:
         return f"<Adapter {self.facts.id}>"
+
+
+def said(env: gymnasium.Env, name: str) -> Any:
+    """A function that an environment or the outermost of its wrappers has under this name, else None."""
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 
 def action_bounds(env_id: str, space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ from typing import Any
 
 import gymnasium
 
-from beeline.envs import boundary, ids, trust
+from beeline.envs import boundary, ids, known, trust
 from beeline.envs.spec import Built
 from beeline.envs.tables import GYM
 from beeline.errors import EnvError, UnknownNameError
@@ -23,7 +24,10 @@ from beeline.errors import EnvError, UnknownNameError
 
 def build(task: str, render: bool, arguments: Mapping[str, Any] = MappingProxyType({})) -> Built:
     """Make a registered environment, with arguments of its own."""
-    return registered(task, task if ":" in task else f"gym/{task}", task, render, arguments=arguments)
+    built = registered(task, task if ":" in task else f"gym/{task}", task, render, arguments=arguments)
+    if arguments:  # they may change where an episode ends
+        return built
+    return dataclasses.replace(built, terminated=known.GYM.get(task), reward=known.REWARDS.get(task))
 
 
 def registered(

@@ -1,61 +1,24 @@
 """The four tasks of the model-based comparison: observations cut down to positions and velocities.
 
-The termination functions take one observation or any batch of predicted ones, as NumPy or JAX arrays, so that a learned
-model ends its episodes exactly where the environment does (ALGORITHMS.md, section 16.3).
+Where their episodes end is in `known`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from beeline.envs import known
 from beeline.envs.gym import spelled
 from beeline.envs.spec import Built
 from beeline.envs.tables import MBPO
 
-Array = TypeVar("Array", bound=Any)
 LIMIT = 1000
 
 
-def hopper_terminated(obs: Array) -> Array:
-    """Fallen below 0.7, tilted by 0.2 or more, or out of range; z is obs[0], the torso's angle obs[1]."""
-    sane = _finite(obs) & (abs(obs[..., 1:]) < 100).all(-1)
-    return ~(sane & (obs[..., 0] > 0.7) & (abs(obs[..., 1]) < 0.2))
-
-
-def walker2d_terminated(obs: Array) -> Array:
-    """Outside 0.8 < z < 2, or tilted by 1 or more."""
-    z = obs[..., 0]
-    return ~((z > 0.8) & (z < 2.0) & (abs(obs[..., 1]) < 1.0))
-
-
-def ant_terminated(obs: Array) -> Array:
-    """Outside 0.2 ≤ z ≤ 1, or not finite."""
-    z = obs[..., 0]
-    return ~(_finite(obs) & (z >= 0.2) & (z <= 1.0))
-
-
-def humanoid_terminated(obs: Array) -> Array:
-    """Outside 1 ≤ z ≤ 2."""
-    z = obs[..., 0]
-    return ~((z >= 1.0) & (z <= 2.0))
-
-
-def _finite(obs: Array) -> Array:
-    # Comparisons instead of isfinite: they need no array library, and NaN fails them as it should.
-    return (abs(obs) < float("inf")).all(-1)
-
-
-TERMINATED: dict[str, Callable[[Any], Any]] = {
-    "hopper": hopper_terminated,
-    "walker2d": walker2d_terminated,
-    "ant": ant_terminated,
-    "humanoid": humanoid_terminated,
-}
 # The -v4 classes have the bodies and rewards of the -v2 tasks that the comparison used: the bonus for being alive is
 # paid on the terminal step as well, and Walker2d's feet keep their uneven friction.
 CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -69,7 +32,8 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
 def build(task: str, render: bool) -> Built:
     """Make `hopper`, `walker2d`, `ant` or `humanoid`."""
     name = spelled("mbpo", task, MBPO)
-    return Built(Truncated(name, "rgb_array" if render else None), name, LIMIT, success=False)
+    env = Truncated(name, "rgb_array" if render else None)
+    return Built(env, name, LIMIT, success=False, terminated=known.after(known.MBPO[name]))
 
 
 class Truncated(gymnasium.Env[np.ndarray, np.ndarray]):

@@ -301,6 +301,7 @@ def _made(asked: dict[str, Any]) -> Adapter:
 def _answered(env: Adapter, kind: bytes, body: bytes) -> tuple[bytes, ...]:
     if kind == MAKE:
         facts = {field.name: getattr(env.facts, field.name) for field in dataclasses.fields(env.facts)}
+        facts |= {"terminated": None, "reward": None}  # functions stay where they are
         bounds = {name: facts[name].tolist() for name in ("action_low", "action_high")}
         return (json.dumps(facts | bounds | {"dtype": env.facts.action_low.dtype.str}).encode(),)
     if kind == RESET:

@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     import gymnasium
 
+    from beeline.envs.known import Known
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EnvSpec:
@@ -29,6 +31,8 @@ class EnvSpec:
     success: bool
     replayable: bool
     ends: bool = True  # whether an episode can terminate before its limit
+    terminated: Known | None = None  # where an episode ends, for rows of (obs, action in [-1, 1], next obs)
+    reward: Known | None = None  # the reward of a decision, likewise
 
     @property
     def assumption(self) -> str:
@@ -51,3 +55,5 @@ class Built:
     limit: int | None
     success: bool
     ends: bool = True  # whether an episode can terminate before its limit
+    terminated: Known | None = None  # where an episode ends, if its observations tell (`beeline.envs.known`)
+    reward: Known | None = None  # the reward of a step, likewise

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from beeline import agents, events, options, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
@@ -17,6 +19,7 @@ from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameEr
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
+from beeline.rng import episode_seed
 from beeline.run import prior
 from beeline.run.checkpoint import Checkpoint, CheckpointStore
 from beeline.run.plan import Plan
@@ -79,7 +82,36 @@ def spaces_of(env: gymnasium.Env) -> Spaces:
 def facts_of(env: gymnasium.Env, lanes: int = 1) -> Task:
     """What the agent is told of its world."""
     spec = registry.spec_of(env)
-    return Task(spaces_of(env), spec.limit, spec.repeat, lanes, spec.ends)
+    return Task(spaces_of(env), spec.limit, spec.repeat, lanes, spec.ends, reward=spec.reward, terminated=spec.terminated)
+
+
+def make_task(env: Any, lanes: Sequence[gymnasium.Env], evaluation: gymnasium.Env | None, config: TrainConfig) -> Task:
+    """All that an agent is told when a run begins."""
+    task = facts_of(lanes[0], len(lanes))
+    if config.env_processes:  # they tell numbers, not functions
+        spec = registry.spec_of(env if evaluation is None else evaluation, repeat=config.repeat or 1)
+        task = dataclasses.replace(task, reward=spec.reward, terminated=spec.terminated)
+    share = config.prior_share if config.prior else 0.0
+    return dataclasses.replace(task, prior_share=share, resets=make_resets(env, [*lanes, evaluation], config))
+
+
+def make_resets(
+    env: Any, others: Sequence[gymnasium.Env | None], config: TrainConfig
+) -> Callable[[int, int], np.ndarray] | None:
+    """The first observations of so many episodes, from an environment that is made for it; None for an instance."""
+    if is_instance(env):
+        return None
+
+    def resets(seed: int, count: int) -> np.ndarray:
+        own = registry.make(env, repeat=config.repeat or 1, limit=config.limit)
+        if any(getattr(each, "env", each) is own.env for each in others):
+            raise EnvError("first observations need an environment of their own: the factory must make a new one each time.")
+        try:
+            return np.stack([own.reset(seed=episode_seed(seed, "virtual", 0, number))[0] for number in range(count)])
+        finally:
+            own.close()
+
+    return resets
 
 
 def build(
@@ -94,7 +126,7 @@ def build(
     if config.wandb:
         import_wandb()
     lanes, evaluation = make_envs(env, eval_env, config)
-    facts = dataclasses.replace(facts_of(lanes[0], len(lanes)), prior_share=config.prior_share if config.prior else 0.0)
+    facts = make_task(env, lanes, evaluation, config)
     agent = agents.get(plan.algo).build(plan.agent, facts)
     renewed = make_renewals(agent, plan)
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None

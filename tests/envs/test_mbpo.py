@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from beeline import envs
-from beeline.envs import mbpo, tables
+from beeline.envs import known, tables
 
 
 def obs(size, z, angle=0.0, **others):
@@ -57,7 +57,7 @@ CASES = {
 def test_termination_by_hand_on_single_and_batched_numpy_and_jax(task):
     batch = np.stack([observation for observation, _ in CASES[task]])
     expected = np.array([ended for _, ended in CASES[task]])
-    function = mbpo.TERMINATED[task]
+    function = known.MBPO[task]
     np.testing.assert_array_equal([bool(function(one)) for one in batch], expected)
     np.testing.assert_array_equal(function(batch), expected)
     on_device = function(jnp.asarray(batch))
@@ -81,7 +81,7 @@ def test_sizes_limit_and_ends(task):
             skip = 1 if task in ("hopper", "walker2d") else 2
             full = np.concatenate([data.qpos[skip:], velocity])
             np.testing.assert_array_equal(seen, full.astype(np.float32))
-            assert terminated == bool(mbpo.TERMINATED[task](full))
+            assert terminated == bool(known.MBPO[task](full))
             if terminated:
                 ends += 1
                 break

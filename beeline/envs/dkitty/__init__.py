@@ -16,11 +16,14 @@ def build(task: str, render: bool, **options: Any) -> Built:
     """Make `walk-medium`, `stand-random`, …; `options` are those of `SimToReal`."""
     from beeline.envs.dkitty.env import DKitty
     from beeline.envs.dkitty.options import SimToReal
-    from beeline.envs.dkitty.tasks import VARIANTS
+    from beeline.envs.dkitty.tasks import VARIANTS, ends
     from beeline.envs.gym import spelled
+    from beeline.envs.known import after
     from beeline.envs.spec import Built
 
     name = spelled("dkitty", task, VARIANTS)
     variant = VARIANTS[name]
-    env = DKitty(variant, SimToReal.make(options), "rgb_array" if render else None)
-    return Built(env, name, variant.steps, success=True)
+    disturbed = SimToReal.make(options)
+    env = DKitty(variant, disturbed, "rgb_array" if render else None)
+    seen = not disturbed.sense  # else the observation is not the attitude that decides
+    return Built(env, name, variant.steps, success=True, terminated=after(ends(variant)) if seen else None)

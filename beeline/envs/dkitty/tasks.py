@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 from beeline.envs.dkitty import robot
-from beeline.envs.dkitty.observation import Reading, direction, distance, heading
-from beeline.envs.dkitty.terrain import TERRAINS, Terrain
+from beeline.envs.dkitty.observation import Reading, direction, distance, heading, layout
+from beeline.envs.dkitty.terrain import PATH, TERRAINS, Terrain
 
 Kind = Literal["walk", "stand", "orient"]
 PAPER_UPRIGHT = math.cos(math.radians(25))
@@ -134,6 +135,21 @@ def judge(kind: Kind, reading: Reading, goal: np.ndarray, *, lost: bool = False)
         own, reached, score, more = _orient(reading, goal, upright)
         success = reached
     return Verdict(terms | own, success and not fallen, reached and not lost, score, fallen, more)
+
+
+def ends(variant: Variant) -> Callable[[Any], Any]:
+    """Where an episode ends, for observations of any batch shape: fallen, or off the terrain."""
+    places, threshold = layout(variant.kind), RULES[variant.kind].threshold
+    upright, position = places["upright"].start, places["root_pos"].start
+
+    def ended(obs: Any) -> Any:
+        fallen = obs[..., upright] < threshold
+        if variant.terrain is None:
+            return fallen
+        away = (abs(obs[..., position]) > PATH.half_x) | (abs(obs[..., position + 1] - PATH.centre_y) > PATH.half_y)
+        return fallen | away
+
+    return ended
 
 
 Own = tuple[dict[str, float], bool, float, dict[str, float]]  # terms, the big bonus, score, more for info

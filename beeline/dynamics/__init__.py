@@ -1,0 +1,1 @@
+"""Learned models of the world: probabilistic ensembles, their training, and what is imagined with them."""
