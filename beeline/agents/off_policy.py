@@ -26,6 +26,7 @@ from jax.lax import stop_gradient
 from beeline import rng
 from beeline.agents import schedule
 from beeline.agents.actors import Actor
+from beeline.agents.ahead import Ahead
 from beeline.agents.backup import Backup, Noise, follow
 from beeline.agents.base import Defaults, Task
 from beeline.agents.critic import Critic
@@ -84,6 +85,7 @@ class OffPolicy(Readings, Defaults):
             "loss/critic", "loss/actor", "q/mean", "q/target", *backup.metric_names, *objective.metric_names,
         )  # fmt: skip
         self._period = math.lcm(config.policy_interval, config.target_interval)
+        self._ahead = Ahead()
         # What `act` reads. Updated in place, it would make the update wait for the action that is chosen before it. With a policy
         # that changes at every update the gain is lost again: its new parameters then want other memory each time.
         self._keep_policy = config.policy_interval > 1
@@ -138,6 +140,24 @@ class OffPolicy(Readings, Defaults):
             own = jax.jit(self.backup.init)(self.backup.draw(clock.seed, clock.step))
             fresh["backup"] = self.backup.renewed(state.backup, own)
         return dataclasses.replace(state, **fresh)
+
+    # --- compiling --------------------------------------------------------------------------------------------------
+
+    def warm(self, memories: Mapping[str, Replay], clock: Clock) -> None:
+        """Compile actions and updates in a thread, by calling them on a state and on transitions that nobody else has."""
+        specimens = {name: memory.specimen() for name, memory in memories.items()}
+        self._ahead.start(lambda: self.rehearse(specimens, clock))
+
+    def rehearse(self, memories: Mapping[str, Replay], clock: Clock) -> None:
+        """Act as in training and as in evaluation, and update in every phase of the delays that calls will begin in."""
+        state, lanes = self.init(clock.seed), self.task.lanes
+        late = clock._replace(step=max(clock.step, self.config.random_steps))
+        for mode, rows in (("collect", lanes), ("greedy", 1)):
+            obs = np.zeros((rows, self.spaces.obs_dim), np.float32)
+            self.act(self.policy(state), self.begin(rows), obs, np.ones(rows, bool), late, mode)
+        count = self.config.critic_updates_per_step * lanes
+        for phase in dict.fromkeys((clock.updates + call * count) % self._period for call in range(self._period)):
+            state, _ = self.update(state, self.feed(memories, clock._replace(updates=phase), count))
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -204,6 +224,7 @@ class OffPolicy(Readings, Defaults):
 
     def update(self, state: State, data: Data) -> tuple[State, Metrics]:
         """All updates of the data in one compiled call; the given state is consumed, but for what is kept apart."""
+        self._ahead.wait()  # or it would be compiled twice
         kept, rest = self._split(state)
         changed, rest, metrics = self._update(kept, state.host, rest, data.train, data.fit, phase=data.first % self._period)
         return self._join(kept | changed, dataclasses.replace(rest, host=state.host)), metrics
