@@ -12,22 +12,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import io
 import json
-import math
 import os
-import re
 import stat
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from beeline.errors import BeelineError, ConfigError, DiskFullError, RunFolderError, UnreadableError
-
-if TYPE_CHECKING:  # NumPy counts the cores when it is imported: a worker takes the locks of its cores before that
-    from numpy.typing import NDArray
 
 BLOCK = 1 << 20  # bytes of one write
 READ_LIMIT = 1 << 30  # bytes of the largest file that is read whole; the longest records are far below
@@ -213,7 +206,7 @@ class _HashingWriter:
 
 
 @contextmanager
-def _durable(path: Path) -> Iterator[_HashingWriter]:
+def durable(path: Path) -> Iterator[_HashingWriter]:
     """Make a new file for writing, in place of whatever bears its name; it is synced when the block ends."""
     with explained(path), _new_file(path) as file:
         stream = _HashingWriter(file, path)
@@ -273,7 +266,7 @@ def remove(path: Path) -> None:
 
 def write_durable(path: Path, data: bytes | memoryview) -> str:
     """Write and sync a new file; return its SHA-256. Not atomic by itself: rename, or reference it afterwards."""
-    with _durable(path) as stream:
+    with durable(path) as stream:
         stream.write(data)
     return stream.written().sha256
 
@@ -392,99 +385,3 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 def is_as_written(content: Mapping[str, Any]) -> bool:
     """Whether an object that was read has the SHA-256 that it was sealed with; one without a seal is taken as it is."""
     return SEAL not in content or content[SEAL] == _digest(content)
-
-
-def write_npz(path: Path, arrays: Mapping[str, NDArray]) -> Written:
-    """Write and sync arrays of numbers in NumPy's .npz container, uncompressed; durable but not atomic by itself."""
-    _check_numbers(arrays)
-    with _durable(path) as stream:
-        _pack(stream, arrays)
-    return stream.written()
-
-
-class _Digest:
-    """A write-only stream that keeps nothing but the hash."""
-
-    def __init__(self) -> None:
-        self.hash = hashlib.sha256()
-
-    def write(self, data: bytes | memoryview) -> int:
-        self.hash.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
-def npz_sha256(arrays: Mapping[str, NDArray]) -> str:
-    """The SHA-256 of the file that `write_npz` would write."""
-    _check_numbers(arrays)
-    stream = _Digest()
-    _pack(stream, arrays)
-    return stream.hash.hexdigest()
-
-
-def _check_numbers(arrays: Mapping[str, NDArray]) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats are stored")
-        if "\0" in name:
-            raise ValueError(f"array name {name!r} has a null character")
-
-
-def _pack(stream: Any, arrays: Mapping[str, NDArray]) -> None:
-    import numpy as np
-
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as container:
-        for name, array in arrays.items():
-            with container.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def read_npz(data: bytes) -> dict[str, NDArray]:
-    """Read what `write_npz` wrote; ValueError for anything else, and nothing in it is ever executed."""
-    arrays: dict[str, NDArray] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as container:
-            for info in container.infolist():
-                name = info.filename.removesuffix(".npy")
-                if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or name in arrays:
-                    raise ValueError(f"member {info.filename!r} is compressed, encrypted or there twice")
-                array = _array(container.read(info))
-                if array is None:
-                    raise ValueError(f"member {info.filename!r} is not an array of numbers")
-                arrays[name] = array
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, OSError) as error:
-        raise ValueError(f"not a readable .npz file: {error}") from error
-    return arrays
-
-
-# A member as `write_npz` and `np.savez` write it: magic string, version, length of the header, and a dict of three entries.
-_MEMBER = re.compile(
-    rb"\x93NUMPY(?:\x01\x00(?P<short>..)|\x02\x00(?P<long>....))"
-    rb"(?P<header>\{'descr': '(?P<dtype>[<>|][biuf]\d{1,2})', 'fortran_order': (?P<order>True|False), "
-    rb"'shape': \((?P<shape>(?:\d{1,15}, ?)*(?:\d{1,15})?)\), \} *\n)",
-    re.DOTALL,
-)
-
-
-def _array(data: bytes) -> NDArray | None:
-    """The array of numbers that a member holds; None where it holds anything else.
-
-    NumPy's own reader evaluates the header, which raises nearly anything if it was tampered with. This one only matches it, and
-    asks for no more memory than the member has: a MemoryError is the machine's and never the file's.
-    """
-    import numpy as np
-
-    found = _MEMBER.match(data)
-    if not found or int.from_bytes(found["short"] or found["long"], "little") != len(found["header"]):
-        return None
-    shape = [int(size) for size in found["shape"].replace(b" ", b"").split(b",") if size]
-    try:
-        dtype = np.dtype(found["dtype"].decode())
-    except TypeError:  # such as <f3
-        return None
-    if math.prod(shape) * dtype.itemsize != len(data) - found.end():
-        return None
-    flat = np.frombuffer(data, dtype, offset=found.end())
-    return flat.reshape(shape, order="F" if found["order"] == b"True" else "C").copy(order="K")

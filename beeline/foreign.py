@@ -124,6 +124,8 @@ def unknown(
     written where the answer is read.
     """
     plain = name.lstrip("-").replace("-", "_").lower()
+    if plain in known and write(plain) != name:
+        return f"Here it is {write(plain)}."
     if plain not in _BY_NAME and plain.startswith("no_"):
         plain = plain.removeprefix("no_")  # as switches are turned off
     if row := _BY_NAME.get(plain):

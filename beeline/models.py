@@ -12,12 +12,14 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from beeline import foreign
 from beeline.agents.registry import OWN, Entry
 from beeline.config import Rule
+from beeline.errors import ConfigError
 from beeline.options import TrainConfig
 
 STUB = Path(__file__).with_name("__init__.pyi")
@@ -70,7 +72,7 @@ def make_class(entry: Entry, base: type) -> type:
     """The class of an algorithm: `base` with its name, its options in the signature, and a docstring that lists them."""
     found = list(keywords(entry))
     lines = [f"    {each.name}: {each.kind} = {each.default!r}\n        {each.rule.doc}" for each in found]
-    text = f"{_sentence(entry)}\n\nOptions, with the defaults of the preset `{next(iter(entry.presets))}`:\n" + "\n".join(lines)
+    text = f"{_sentence(entry)}\n\nOptions, with the defaults of the preset `{entry.default_preset}`:\n" + "\n".join(lines)
     body = {"algo": entry.name, "__doc__": text, "__module__": base.__module__.partition(".")[0]}
     made = type(entry.class_name, (base,), body)
     own = [each for each in inspect.signature(base).parameters.values() if each.name in ("env", *FIRST)]
@@ -79,6 +81,36 @@ def make_class(entry: Entry, base: type) -> type:
     ]
     made.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
     return made
+
+
+P = typing.ParamSpec("P")
+R = typing.TypeVar("R")
+
+
+def answering(function: Callable[P, R]) -> Callable[P, R]:
+    """A method of a model whose arguments are answered, where other codes have others: `SAC("MlpPolicy", env)`."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **more: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **more)
+        except TypeError:
+            _answer(function.__name__, args, more, [name for name in signature.parameters if name != "self"])
+        return function(*args, **more)
+
+    return call
+
+
+def _answer(name: str, args: Sequence[Any], more: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise with what is meant, if it is clear; else the caller's own TypeError says what is wrong."""
+    if name == "__init__" and len(args) > 2:
+        kind = type(args[0]).__name__
+        raise ConfigError(f"{kind} takes one word, the environment: beeline.{kind}(env). There is one kind of policy for it.")
+    strange = [each for each in more if each not in known]
+    if strange and name != "__init__":
+        answer = foreign.unknown(strange[0], known, otherwise=f"Known: {', '.join(known)}.")
+        raise ConfigError(f"unknown argument {strange[0]!r} of {name}. {answer}")
 
 
 # --- the stub ---------------------------------------------------------------------------------------------------------

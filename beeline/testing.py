@@ -30,6 +30,7 @@ from beeline.loop import Callback, StepEvent, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
 from beeline.run.checkpoint import CheckpointStore
+from beeline.run.opened import Run
 from beeline.run.policy import load_policy
 from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS
 
@@ -54,6 +55,10 @@ class Point(gymnasium.Env[np.ndarray, np.ndarray]):
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def beeline_terminated(self, obs: Any, action: Any, next_obs: Any) -> Any:
+        """Where an episode ends, for methods with a learned model."""
+        return abs(next_obs[..., 0]) > 1
 
     def _obs(self) -> np.ndarray:
         return np.array([self._x, self._time / 20])
@@ -341,7 +346,7 @@ class _Check:
         promise = "a policy must come back from its file as it was, and into another state"
         agent, policy = self.agent, self.model.policy
         with tempfile.TemporaryDirectory() as folder, self.fresh():
-            loaded = load_policy(policy.save(Path(folder) / "policy.npz"))
+            loaded = load_policy(policy.save(Path(folder) / "policy.npz")).on(self.env)
         if name := _different(policy.policy, loaded.policy):
             raise _broken(promise, f"{name} differs")
         obs = np.linspace(-1, 1, 4 * agent.task.spaces.obs_dim, dtype=np.float32).reshape(4, -1)
@@ -376,7 +381,7 @@ class _Check:
         checkpoint = CheckpointStore(path).load(_ignore)
         rows = [
             {name: np.float64(np.nan if value is None else value) for name, value in row.items() if not name.startswith("time/")}
-            for row in api.Run(path).metrics
+            for row in Run(path).metrics
         ]
         return {"arrays": checkpoint.arrays, "memories": _held(checkpoint.memories()), "rows": rows}
 

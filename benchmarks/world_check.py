@@ -64,7 +64,7 @@ def training(env_id: str) -> float:
         def on_step(self, *_: Any) -> None:
             stamps.append(time.perf_counter())
 
-    beeline.SAC(env_id, random_steps=100, verbose=0, callbacks=[Clock()]).learn(DECISIONS)
+    beeline.SAC(env_id, preset="light", random_steps=100, verbose=0, callbacks=[Clock()]).learn(DECISIONS)
     return float(np.median(np.diff(stamps[DECISIONS // 2 :]))) * 1e6
 
 

@@ -14,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from beeline import agents, foreign
 from beeline.bench import plan as bench_plan
 from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
 from beeline.envs.dkitty.options import SimToReal
 from beeline.options import TrainConfig
+from beeline.report import published
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
 from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS, read_metrics
@@ -87,8 +90,8 @@ def run_options() -> str:
 
 
 def algorithm_options() -> str:
-    """The options of all algorithms, with each one's value under `light`; a `bee-…` made of another has another λ."""
-    configs = {n: agents.make_config(n, "gym/any", "light", {}) for n, entry in agents.OWN.items() if not entry.bee}
+    """The options of all algorithms, with each one's value under its default preset; a `bee-…` made of another has another λ."""
+    configs = {n: agents.make_config(n, "gym/any", None, {}) for n, entry in agents.OWN.items() if not entry.bee}
     rules = {name: (rule, type(config)) for config in configs.values() for name, rule in config.rules().items()}
     rows = [
         [
@@ -103,13 +106,17 @@ def algorithm_options() -> str:
 
 
 def preset_table(algo: str) -> str:
-    """Every option of an algorithm under `light` and under `paper`; columns of `paper` that agree are one."""
-    columns = {"light": agents.make_config(algo, "gym/any", "light", {})}
-    paper = {title: agents.make_config(algo, env, "paper", {}) for title, env in PAPER_COLUMNS.items()}
-    if len({repr(each) for each in paper.values()}) == 1:
-        paper = {"paper": next(iter(paper.values()))}
-    columns |= paper
-    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in columns["light"].names()]
+    """Every option of an algorithm under its presets, the default first; columns of `paper` that agree are one."""
+    columns: dict[str, Any] = {}
+    for preset in agents.get(algo).presets:
+        if preset != "paper":
+            columns[preset] = agents.make_config(algo, "gym/any", preset, {})
+            continue
+        paper = {title: agents.make_config(algo, env, "paper", {}) for title, env in PAPER_COLUMNS.items()}
+        same = len({repr(each) for each in paper.values()}) == 1
+        columns |= {"paper": next(iter(paper.values()))} if same else paper
+    names = agents.get(algo).config.names()
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in names]
     return table(["option", *columns], rows)
 
 
@@ -263,6 +270,75 @@ def starting_temperature() -> str:
     return table(["line", "α at the start", *(f"{step:,} steps" for step in steps)], rows)
 
 
+# --- the default preset -----------------------------------------------------------------------------------------------
+
+MARKS = (25_000, 50_000, 100_000)
+NEAR = 25_000  # steps between two published points that may be joined by a line
+# Whose curves stand beside ours: the source in the package's published data, and its name there.
+BESIDE = {
+    "SAC": ("simba", "sac"), "SimBa": ("simba", "sac_simba"), "XQC": ("xqc", "xqc"), "SimbaV2": ("simbav2", "simbav2_utd2"),
+    "SimbaV2, 8 updates": ("simbav2", "simbav2_utd8"), "BRO": ("simbav2", "bro_utd2"),
+    "BRO, 10 updates": ("simbav2", "bro_utd10"), "TD-MPC2": ("tdmpc2", "tdmpc2"), "the paper's BAC": ("bee_figures", "bac"),
+}  # fmt: skip
+
+
+def _runs(matrix: str) -> dict[tuple[str, str], dict[int, list[dict[str, Any]]]]:
+    """By task and variant, the evaluations of every finished run that is kept, by its seed; empty where none is."""
+    found: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
+    for run in bench_plan.recorded(RECORDS / matrix):
+        rows = read_metrics(RECORDS / matrix / run.folder / "metrics.csv")
+        evaluated = [row for row in rows if row["eval/return"] is not None]
+        found.setdefault((run.task, run.variant), {})[run.seed] = evaluated
+    return found
+
+
+def _at(rows: list[dict[str, Any]], step: int) -> float | None:
+    return next((row["eval/return"] for row in rows if row["step"] == step), None)
+
+
+def defaults_probe() -> str:
+    """Every variant of the probe: its return at the last evaluation and the best of all evaluations, seed by seed."""
+    rows = []
+    for (_, variant), seeds in _runs("defaults-probe").items():
+        cells = [f"{rows[-1]['eval/return']:.0f} ({max(row['eval/return'] for row in rows):.0f})" for rows in seeds.values()]
+        minutes = [(rows[-1]["time/wall"] - rows[0]["time/wall"]) / 60 for rows in seeds.values()]
+        rows.append([f"`{variant}`", *cells, f"{sum(minutes) / len(minutes):.0f}"])
+    return table(["variant", "seed 0: last (best)", "seed 1: last (best)", "minutes"], rows)
+
+
+def defaults_scores() -> str:
+    """Means over the seeds that are finished at 25k, 50k and 100k steps, minutes of a run, and published means."""
+    runs = _runs("defaults-table")
+    if not runs:
+        return "No run of `benchmarks/defaults_table.toml` has been kept yet."
+    lines = []
+    for task in dict.fromkeys(task for task, _ in runs):
+        for variant in sorted(name for other, name in runs if other == task):
+            seeds = runs[task, variant]
+            means = [_mean([_at(rows, step) for rows in seeds.values()]) for step in MARKS]
+            minutes = [(rows[-1]["time/wall"] - rows[0]["time/wall"]) / 60 for rows in seeds.values()]
+            lines.append([task, f"**`{variant}`**", str(len(seeds)), *means, f"{sum(minutes) / len(minutes):.0f}"])
+        for title, (source, algo) in BESIDE.items():
+            for curve in published.curves(task, [source], [algo])[:1]:
+                means = [_mean([_read_off(curve, step)]) for step in MARKS]
+                lines.append([task, title, "–" if curve.seeds is None else str(curve.seeds), *means, "–"])
+    return table(["task", "method", "seeds", *(f"{step // 1000}k steps" for step in MARKS), "minutes"], lines)
+
+
+def _mean(found: list[float | None]) -> str:
+    """The mean of what is there; a dash where a run has nothing at that step."""
+    given = [value for value in found if value is not None]
+    return f"{sum(given) / len(given):.0f}" if given and len(given) == len(found) else "–"
+
+
+def _read_off(curve: published.Curve, step: int) -> float | None:
+    """A published mean at a step, on a straight line between points that are near; nothing where there are none."""
+    after = int(np.searchsorted(curve.steps, step))
+    if after == len(curve.steps) or (curve.steps[after] != step and (after == 0 or np.diff(curve.steps)[after - 1] > NEAR)):
+        return None
+    return float(np.interp(step, curve.steps, curve.mean))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "options run": run_options,
     "options algorithms": algorithm_options,
@@ -276,6 +352,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
+    "defaults probe": defaults_probe,
+    "defaults scores": defaults_scores,
     "mistakes": mistakes,
     "foreign names": foreign_names,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},

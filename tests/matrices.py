@@ -23,10 +23,10 @@ def words(out: Path, algos: str, tasks: str, seeds: int = 1, **changes: Any) -> 
 def uninterrupted(out: Path, **changes: Any) -> list[BenchRun]:
     """BAC and SAC on both tasks with two seeds, run one after the other in this process: what every matrix must equal."""
     options = small(**changes)
-    steps = options.pop("steps")
-    runs = bench_plan.expand({"algos": "bac,sac", "tasks": list(TASKS), "seeds": 2, "steps": steps, "options": options})
+    given = {name: options.pop(name) for name in ("steps", "preset")}
+    runs = bench_plan.expand({"algos": "bac,sac", "tasks": list(TASKS), "seeds": 2, "options": options} | given)
     for run in runs:
-        api.train(run.algo, run.task, out=out / run.folder, steps=run.steps, seed=run.seed, **run.options)
+        api.train(run.algo, run.task, preset=run.preset, out=out / run.folder, steps=run.steps, seed=run.seed, **run.options)
     return runs
 
 

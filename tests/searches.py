@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from beeline.bench import study as bench_study
 from beeline.bench import tune as bench_tune
 from beeline.bench.execute import Ended
 from beeline.bench.plan import BenchRun
@@ -75,6 +76,6 @@ def search(out: Path, plan: TunePlan, value: Callable[[BenchRun, int], float] = 
     """Search to the end."""
     out.mkdir(exist_ok=True)
     places = Written(out, value, **more)
-    study = bench_tune.open_study(out, plan)
+    study = bench_study.open_study(out, plan)
     bench_tune.Search(out, plan, study, places).work()
     return study, places

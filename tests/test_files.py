@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beeline import files
+from beeline import files, npz
 from beeline.errors import DiskFullError, RunFolderError, UnreadableError
 
 
@@ -119,10 +119,10 @@ ARRAYS = {
 
 
 def test_arrays_come_back_bit_for_bit(tmp_path: Path) -> None:
-    written = files.write_npz(tmp_path / "a.npz", ARRAYS)
+    written = npz.write(tmp_path / "a.npz", ARRAYS)
     data = (tmp_path / "a.npz").read_bytes()
     assert written == files.Written(hashlib.sha256(data).hexdigest(), len(data))
-    back = files.read_npz(data)
+    back = npz.read(data)
     assert list(back) == list(ARRAYS)
     for name, array in ARRAYS.items():
         assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
@@ -132,9 +132,9 @@ def test_arrays_come_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_only_numbers_are_written(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'bad' has dtype object"):
-        files.write_npz(tmp_path / "a.npz", {"bad": np.array([object()])})
+        npz.write(tmp_path / "a.npz", {"bad": np.array([object()])})
     with pytest.raises(ValueError, match="null"):
-        files.write_npz(tmp_path / "a.npz", {"a\0b": np.zeros(1)})
+        npz.write(tmp_path / "a.npz", {"a\0b": np.zeros(1)})
     assert not list(tmp_path.iterdir())
 
 
@@ -168,7 +168,7 @@ def test_hostile_containers_are_refused() -> None:
         container(np.zeros(5))[:-30],
     ]:
         with pytest.raises(ValueError):
-            files.read_npz(data)
+            npz.read(data)
 
 
 def forged(header: str, data: bytes = bytes(40)) -> bytes:
@@ -185,13 +185,13 @@ def header(descr: str = "'<f8'", shape: str = "(5,)", order: str = "False") -> s
 
 
 def test_the_forged_header_is_otherwise_right() -> None:
-    np.testing.assert_array_equal(files.read_npz(forged(header()))["a"], np.zeros(5))
+    np.testing.assert_array_equal(npz.read(forged(header()))["a"], np.zeros(5))
 
 
 @pytest.mark.parametrize("shape", ["(1125899906842624,)", "(4,)", "(6,)", "(5, 2)", "(-5,)", "(True,)", "5", "(5", "(0, 9)"])
 def test_a_header_that_claims_another_size_is_refused_before_memory_is_asked_for(shape: str) -> None:
     with pytest.raises(ValueError, match="not an array of numbers"):
-        files.read_npz(forged(header(shape=shape)))
+        npz.read(forged(header(shape=shape)))
 
 
 # What NumPy's own reader of headers raises for these: errors of tokens, syntax and indentation, IndexError, TypeError,
@@ -203,20 +203,20 @@ def test_a_header_that_claims_another_size_is_refused_before_memory_is_asked_for
 )  # fmt: skip
 def test_a_header_that_numpy_would_choke_on_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an array of numbers"):
-        files.read_npz(forged(text))
+        npz.read(forged(text))
 
 
 def test_a_machine_out_of_memory_is_not_taken_for_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(data: bytes) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(files, "_array", full)
+    monkeypatch.setattr(npz, "_array", full)
     with pytest.raises(MemoryError):
-        files.read_npz(container(np.zeros(5)))
+        npz.read(container(np.zeros(5)))
 
 
 def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
-    files.write_npz(tmp_path / "a.npz", {"a": np.arange(1200, dtype=np.float64), "b": np.ones((2, 3), np.float32)})
+    npz.write(tmp_path / "a.npz", {"a": np.arange(1200, dtype=np.float64), "b": np.ones((2, 3), np.float32)})
     data = (tmp_path / "a.npz").read_bytes()
     assert len(data) > 9600  # zipfile checks the sum of such a member after its header has been read
     places = [*range(240), *range(len(data) - 500, len(data))]
@@ -224,7 +224,7 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         try:
-            found = files.read_npz(bytes(flipped))
+            found = npz.read(bytes(flipped))
         except ValueError:
             continue
         for array in found.values():  # a date or a name has changed, but no number
@@ -233,8 +233,8 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
 
 def test_read_arrays_can_be_written_to(tmp_path: Path) -> None:
     columns = np.asfortranarray(np.arange(6).reshape(2, 3))
-    files.write_npz(tmp_path / "a.npz", {"a": np.zeros(3), "f": columns, "0": np.array(7)})
-    found = files.read_npz((tmp_path / "a.npz").read_bytes())
+    npz.write(tmp_path / "a.npz", {"a": np.zeros(3), "f": columns, "0": np.array(7)})
+    found = npz.read((tmp_path / "a.npz").read_bytes())
     found["a"][0] = 1.0
     np.testing.assert_array_equal(found["f"], np.arange(6).reshape(2, 3))
     assert found["0"].shape == () and found["0"] == 7

@@ -13,7 +13,8 @@ from toys import Walk
 import beeline
 from beeline.agents import OWN
 
-OFF_POLICY = sorted(set(OWN) - {"ppo", "trpo"})  # on-policy: see tests/agents/test_ppo.py and test_trpo.py
+# On-policy: see tests/agents/test_ppo.py and test_trpo.py; with a learned model: tests/dynamics/test_learning_in_models.py.
+OFF_POLICY = sorted(name for name, entry in OWN.items() if entry.group not in ("on-policy", "model-based"))
 STEPS = {"grac": 20_000, "bee-grac": 20_000, "iql": 20_000}  # where it takes more than ten thousand
 QUICK = ("bac", "sac", "bee-td3", "td3")
 

@@ -54,7 +54,7 @@ def test_help_names_options_with_types_and_defaults() -> None:
     assert "lam: float = 0.5" in text and "weight λ of the exploit target" in text
     assert "hidden: Sequence[int] = (256, 256)" in text
     assert "steps: int = 100000" in text
-    assert "random_steps: int = 1000" in text  # as the default preset has it, not as the config alone
+    assert "random_steps: int = 2500" in text  # as the default preset has it, not as the config alone
 
 
 def test_the_paper_s_four_names_stay() -> None:

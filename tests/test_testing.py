@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from whole_runs import imagining
 
 from beeline import agents, rng
 from beeline.agents import Entry
@@ -222,6 +223,7 @@ def test_an_agent_that_learns_nothing_cannot_be_checked() -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "sac": {"normalize_obs": True}, "bac": {"blend": "ada"}, "td3": {"acting_noise": "pink"}, "bee-td3": {"grad_clip": 1.0},
     "ppo": {"rollout": 16, "epochs": 2}, "trpo": {"rollout": 16, "epochs": 2},
+    **{algo: imagining(algo) for algo, entry in agents.OWN.items() if entry.group == "model-based"},
 }  # fmt: skip
 
 

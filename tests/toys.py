@@ -90,6 +90,9 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
         info = {"success": abs(self.x) < 0.2} if self.beeline_success else {}
         return obs, reward, terminated, truncated, info
 
+    def beeline_terminated(self, obs: Any, action: Any, next_obs: Any) -> Any:
+        return abs(next_obs[..., 0]) > 1
+
     def close(self) -> None:
         if self.fault == "raise in close":
             raise RuntimeError("the motor is stuck")

@@ -36,9 +36,29 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
+    "model_members": 2, "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+}  # fmt: skip
+
+
+def imagining(algo: str) -> dict[str, Any]:
+    """Small values of the options that only an algorithm with a learned model has; empty for the others."""
+    from beeline.agents import get
+
+    entry = get(algo)
+    known = entry.config.names() if entry.group == "model-based" else ()
+    return {name: value for name, value in IMAGINING.items() if name in known}
+
+
 def small(algo: str = "bac", **changes: Any) -> dict[str, Any]:
-    """Options of a run that takes a second; the second warm-up of TD3 and its relatives included."""
-    return SMALL | ({"learn_after": 20} if waits(algo) else {}) | changes
+    """Options of a run that takes a second; the second warm-up of TD3 and its relatives included.
+
+    The preset is `light` where there is one, whose update is the plainest; what is tried with another names it.
+    """
+    from beeline.agents import get
+
+    preset = {"preset": "light"} if "light" in get(algo).presets else {}
+    return preset | SMALL | ({"learn_after": 20} if waits(algo) else {}) | imagining(algo) | changes
 
 
 def waits(algo: str) -> bool:
@@ -154,9 +174,13 @@ def compiled_agents_kept() -> Iterator[None]:
     plain = Entry.build
 
     @functools.lru_cache(maxsize=16)
-    def build(self: Entry, config: Any, task: Any) -> Any:
+    def kept(key: tuple[Any, ...], entry: Entry, config: Any, task: Any) -> Any:
         gc.collect()  # those that left the cache: an agent refers to itself through its compiled methods
-        return plain(self, config, task)
+        return plain(entry, config, task)
+
+    def build(self: Entry, config: Any, task: Any) -> Any:
+        functions = (getattr(task, name, None) for name in ("terminated", "reward"))  # tasks are equal whatever these are
+        return kept(tuple(getattr(each, "__func__", each) for each in functions), self, config, task)
 
     Entry.build = build  # type: ignore[method-assign]
     try:

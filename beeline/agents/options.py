@@ -47,6 +47,11 @@ class MethodConfig(Config):
         """Why single transitions are not enough for it; empty where they are."""
         return ""
 
+    @property
+    def needs_terminated(self) -> bool:
+        """Whether a function of the task must say where episodes end."""
+        return False
+
 
 @dataclass(frozen=True)
 class OffPolicyConfig(MethodConfig):

@@ -67,11 +67,15 @@ class Entry:
         """What its class is called in Python: letters and digits of its name, in capitals."""
         return self.model or "".join(c for c in self.name if c.isalnum()).upper()
 
+    @property
+    def default_preset(self) -> str:
+        """The preset of who names none: the first."""
+        return next(iter(self.presets))
+
     def preset(self, name: str | None, env_id: str) -> dict[str, Any]:
         """The options of a preset for a task; None is the default preset."""
         presets = self.presets
-        if name is None:
-            name = next(iter(presets))
+        name = self.default_preset if name is None else name
         if name not in presets:
             raise UnknownNameError("preset", name, presets, f"Known for {self.name}: {', '.join(presets)}.")
         return presets[name](env_id)
@@ -132,6 +136,7 @@ OWN: dict[str, Entry] = {
         _own("td3", "td3", "TD3Config", "twin delayed DDPG with target smoothing", "actor-critic"),
         _own("ppo", "ppo", "PPOConfig", "proximal policy optimisation: clipped updates on whole rollouts", "on-policy"),
         _own("trpo", "trpo", "TRPOConfig", "trust region policy optimisation: one natural step on each rollout", "on-policy"),
+        _own("pets", "pets", "PETSConfig", "no policy: every action is planned under a learned model", "model-based"),
         bee(_RRS, "RRS under the BEE operator, one V per shift"),
         _RRS,
         bee(_MAXQ, "MAXQ on SAC under the BEE operator"),
@@ -253,6 +258,8 @@ def get(name: str) -> Entry:
         failed = ALGORITHMS.failures.get(key)
         if failed:
             raise ConfigError(f"the algorithm {name!r} cannot be used ({failed}).")
+        if "/" in name or ":" in name:
+            raise ConfigError(f"{name!r} is no algorithm but looks like a task: the algorithm comes first, then the task.")
         raise UnknownNameError("algorithm", name, ALGORITHMS, f"Known: {', '.join(ALGORITHMS)} (see: beeline algos).")
     return ALGORITHMS[key]
 

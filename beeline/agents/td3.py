@@ -54,6 +54,15 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 
+def best(env_id: str) -> dict[str, Any]:
+    """SAC's preset `best` as far as it applies: small LayerNorm networks, four updates a decision, TD3's own noise."""
+    return {
+        "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "normalize_obs": True,
+        "double_q": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
+        "random_steps": 2_500, "learn_after": 2_500,
+    }  # fmt: skip
+
+
 def light(env_id: str) -> dict[str, Any]:
     """Two layers of 256, batch 256, and a short warm-up."""
     return {"random_steps": 1_000, "learn_after": 1_000}
@@ -75,4 +84,4 @@ def paper(env_id: str) -> dict[str, Any]:
     return _PAPER[column] | ({} if rate is None else {"actor_lr": rate, "critic_lr": rate, "value_lr": rate})
 
 
-PRESETS = {"light": light, "paper": paper}
+PRESETS = {"best": best, "light": light, "paper": paper}

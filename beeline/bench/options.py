@@ -29,7 +29,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", help="tasks, separated by commas")
     parser.add_argument("--seeds", help="how many (5: 0 to 4), or which (0,3,7) [5]")
     parser.add_argument("--steps", help="environment steps of every run [100000]")
-    parser.add_argument("--preset", help="light, paper, or another of the algorithms' own [each one's first]")
+    parser.add_argument("--preset", help="best, light, paper, or another of the algorithms' own [each one's first]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the matrix [runs/<file>, else runs/bench]")
     parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
     parser.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster at HOST:PORT, or on a new one here (local)")
@@ -68,7 +68,7 @@ def fill_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, metavar="N", help="trials in all [20]")
     parser.add_argument("--steps", help="environment steps of every run [100000]")
     parser.add_argument("--seeds", help="runs of a trial: how many (2: 0 and 1), or which (0,3) [1]")
-    parser.add_argument("--preset", help="light or paper [light]")
+    parser.add_argument("--preset", help="best, light, paper, or another of the algorithm's own [its first]")
     parser.add_argument("--metric", help="what is to become large: return or success [as the report scores the task]")
     parser.add_argument("--startup", type=int, metavar="N", help="trials that are drawn at random, before any is pruned [8]")
     switch = argparse.BooleanOptionalAction
@@ -101,7 +101,8 @@ def tune(given: argparse.Namespace) -> int:
     trust.allow(own["task"])
     metric = own.get("metric") or normalisation(own["task"]).metric
     plan = space.TunePlan.make(
-        own["algo"], own["task"], words, preset=own.get("preset", "light"), seeds=seeds(own.get("seeds", "1")), metric=metric,
+        own["algo"], own["task"], words, preset=own.get("preset") or agents.get(own["algo"]).default_preset,
+        seeds=seeds(own.get("seeds", "1")), metric=metric,
         steps=TrainConfig.read("steps", own.get("steps", TrainConfig().steps)), trials=own.get("trials", 20),
         startup=own.get("startup", 8), prune=own.get("prune", True), seed=own.get("search_seed", 0),
     )  # fmt: skip

@@ -1,175 +1,45 @@
-"""The command line. Options of `train` are made from the config dataclasses; JAX is imported only where it is needed."""
+"""The commands. Options of `train` are made from the config dataclasses; JAX is imported only where it is needed."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import re
 import shlex
 import sys
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
+from beeline.cli.parsing import add_options, defaults_of, flag_of, from_file, joined, named_algorithm, parse, written
 from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
-    from beeline.agents import Entry
     from beeline.config import Config
-
-
-def _defaults(config: type[Config]) -> dict[str, Any]:
-    return {field.name: field.default for field in config.fields()}
-
-
-def _text(value: Any) -> str:
-    """A value as it is written on the command line."""
-    if isinstance(value, tuple):
-        return ",".join(f"{each:g}" for each in value)
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _add_options(
-    parser: argparse.ArgumentParser, config: type[Config], title: str, presets: Mapping[str, Mapping[str, Any]] | None = None
-) -> None:
-    """One flag per config field, with its description, default (that of each preset where they differ) and range."""
-    group = parser.add_argument_group(title)
-    hints = typing.get_type_hints(config)
-    for field in config.fields():
-        rule = field.metadata["rule"]
-        flags = [f"--{field.name.replace('_', '-')}"] + ([f"--{rule.alias}"] if rule.alias else [])
-        values = {name: _text(preset[field.name]) for name, preset in (presets or {"": _defaults(config)}).items()}
-        same = len(set(values.values())) == 1
-        default = next(iter(values.values())) if same else ", ".join(f"{name} {value}" for name, value in values.items())
-        allowed = f"; {rule.allowed}" if rule.allowed else ""
-        text = f"{rule.doc} [{default}{allowed}]".replace("%", "%%")
-        if hints[field.name] is bool:
-            group.add_argument(*flags, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=text)
-        else:
-            group.add_argument(*flags, dest=field.name, default=None, help=text, metavar="X")
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
-
-
-def _refuse(given: str, known: Sequence[str], see: str, algo: str = "") -> typing.NoReturn:
-    """Answer an option that does not exist: what it is called here, whose it is, or the nearest names."""
-    from beeline import agents, foreign
-
-    answer = foreign.unknown(given.split("=")[0], known, algo, owners=agents.owners, write=_flag, otherwise=f"See: {see} --help")
-    raise ConfigError(f"unknown option {given}{f' for {algo}' if algo else ''}. {answer}")
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors as sentences: what an option that does not exist is called here, and the reason for one that cannot apply."""
-
-    config: type[Config] | None = None  # of the algorithm that is named
-    algo = ""
-
-    def error(self, message: str) -> typing.NoReturn:
-        if message.startswith("unrecognized arguments:"):
-            given = message.split(":", 1)[1].split()[0]
-            if self.config is not None:
-                self.config.refuse(given.removeprefix("--").split("=")[0].replace("-", "_"))
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            _refuse(given, [flag[2:].replace("-", "_") for flag in flags], f"{self.prog} {self.algo}".rstrip(), self.algo)
-        self.print_usage(sys.stderr)
-        raise ConfigError(message)
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """The words with a value that begins with a minus and a digit tied to its option: argparse takes -0.5,0 for an option."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-\.?\d", word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
-
-
-def _parse(
-    prog: str, arguments: Sequence[str], fill: Callable[[argparse.ArgumentParser], None], config: type[Config] | None = None
-) -> argparse.Namespace:
-    parser = _Parser(prog=f"beeline {prog}", description=COMMANDS[prog][1], allow_abbrev=False)
-    parser.config = config
-    fill(parser)
-    return parser.parse_args(arguments)
-
-
-def _named_algorithm(arguments: Sequence[str]) -> Entry | None:
-    """The algorithm that a `train` command names, wherever it stands among the options; None where none is named."""
-    from beeline import agents
-    from beeline.options import TrainConfig
-
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve", exit_on_error=False)
-    finder.add_argument("algo", nargs="?")
-    finder.add_argument("env", nargs="?")
-    for flag in ("--preset", "--out", "--init-from", "--config"):
-        finder.add_argument(flag)
-    configs: list[type[Config]] = [TrainConfig, *(algorithm.config for algorithm in agents.ALGORITHMS.values())]
-    for config in configs:
-        _add_options(finder, config, "")
-    try:
-        found, others = finder.parse_known_intermixed_args(list(arguments))
-    except (argparse.ArgumentError, TypeError):
-        return None  # the command's own parser will say what is wrong
-    try:
-        return agents.get(found.algo) if found.algo else None
-    except UnknownNameError:
-        strange = [word for word in others if word.startswith("--")]
-        if strange:  # its value was taken for the algorithm
-            _refuse(strange[0], [each for config in configs for each in config.names()], "beeline train")
-        raise
-
-
-def _from_file(path: Path, algo: str) -> dict[str, Any]:
-    """The options that a TOML file gives, under their own names, and its preset; each is checked by its rule."""
-    from beeline import files
-    from beeline.bench import plan as bench_plan
-
-    configs = bench_plan.configs_of(algo)
-    found = bench_plan.named(files.read_toml(path))
-    for name, value in found.items():
-        config = next((config for config in configs if name in config.names()), None)
-        if name == "preset":
-            continue
-        if config is None:
-            raise bench_plan.unknown(f"option of {algo} in {path}", name, ["preset", *sorted(bench_plan.options_of(algo))])
-        try:
-            config.read(name, value)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
-    return found
-
-
-# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def train(arguments: Sequence[str]) -> int:
     """Train an algorithm on a task."""
     from beeline.options import TrainConfig
 
-    algorithm = _named_algorithm(arguments)
+    algorithm = named_algorithm(arguments)
 
     def fill(parser: argparse.ArgumentParser) -> None:
         parser.usage = "beeline train ALGO TASK [options]"
-        parser.add_argument("algo", help="algorithm (see: beeline algos)")
-        parser.add_argument("env", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
-        presets = ", ".join(algorithm.presets) if algorithm else "light (for a laptop), paper (the paper's tables)"
+        parser.add_argument("algo", metavar="ALGO", help="algorithm (see: beeline algos)")
+        parser.add_argument("env", metavar="TASK", help="task, such as dmc/walker-run or gym/Hopper-v5 (see: beeline envs)")
+        usual = "best (learns fastest), light (plain SAC's size), paper (the papers' tables)"
+        presets = ", ".join(algorithm.presets) if algorithm else usual
         parser.add_argument("--preset", help=f"what the options start from: {presets} [the first]")
         parser.add_argument("--out", metavar="DIR", help="run folder [runs/<algo>-<task>-seed<seed>]")
         parser.add_argument("--init-from", metavar="FILE", help="start from the policy in this file")
         parser.add_argument("--config", type=Path, metavar="FILE", help="options as TOML, such as best.toml; flags override them")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
-        _add_options(parser, TrainConfig, "options of the run")
+        add_options(parser, TrainConfig, "options of the run")
         if algorithm:
             parser.algo = algorithm.name  # type: ignore[attr-defined]
-            defaults = {name: {**_defaults(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
-            _add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
+            defaults = {name: {**defaults_of(algorithm.config), **algorithm.preset(name, "")} for name in algorithm.presets}
+            add_options(parser, algorithm.config, f"options of {algorithm.name}", defaults)
         else:
             parser.epilog = "Options of an algorithm: beeline train ALGO --help"
 
@@ -177,17 +47,18 @@ def train(arguments: Sequence[str]) -> int:
     own = {name: given.pop(name) for name in ("algo", "env", "preset", "out", "init_from", "quiet")}
     options = {name: value for name, value in given.items() if value is not None}
     if file := options.pop("config", None):
-        said = _from_file(file, own["algo"])
+        said = from_file(file, own["algo"])
         own["preset"] = own["preset"] or said.pop("preset", None)
         options = {name: value for name, value in said.items() if name != "preset"} | options
-    from beeline import agents, api, envs
+    from beeline import api, envs
     from beeline.display import make_display
     from beeline.envs import trust
+    from beeline.run.plan import Plan
 
     trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    method = {name: value for name, value in options.items() if name in algorithm.config.names()} if algorithm else {}
-    scaled = getattr(agents.make_config(own["algo"], own["env"], own["preset"], method), "normalize_obs", False)
-    for finding in envs.quick(own["env"], scaled):
+    plan = Plan.make(own["algo"], own["env"], own["preset"], options)  # what is wrong with an option is said before that
+    plan.check_budget()
+    for finding in envs.quick(own["env"], getattr(plan.agent, "normalize_obs", False)):
         _note(finding.message)
     run = api.train(
         own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
@@ -211,7 +82,11 @@ def resume(arguments: Sequence[str]) -> int:
     given = _parse("resume", arguments, fill)
     from beeline import api
     from beeline.display import make_display
+    from beeline.run.folder import RunFolder
+    from beeline.run.opened import Run
 
+    if given.steps is None and Run(RunFolder.open(given.run).path).status.state == "finished":
+        _note("this run is finished; --steps N, more than it has, extends it.")
     run = api.resume(
         given.run, steps=given.steps, env=given.env, report=_note, verbose=0,
         display=None if given.quiet else make_display, accept_config=given.accept_config,
@@ -322,8 +197,8 @@ def _options_of(algo: str, as_json: bool) -> int:
     for name, rule in algorithm.config.rules().items():
         values = {preset: getattr(config, name) for preset, config in presets.items()}
         if not as_json:
-            values = {preset: _text(value) for preset, value in values.items()}
-        rows.append({"option": _flag(name)[2:], **values, "allowed": rule.allowed, "what it does": rule.doc})
+            values = {preset: written(value) for preset, value in values.items()}
+        rows.append({"option": flag_of(name)[2:], **values, "allowed": rule.allowed, "what it does": rule.doc})
     if as_json:
         screen.show_json(rows)
         return 0
@@ -382,11 +257,18 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
+    "model": (_from("results", "model"), "Train a model of the world on a run's data, and say how good it is."),
     "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
     "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
     "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),
     "paper": (_from("results", "paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
 }
+
+
+def _parse(
+    prog: str, arguments: Sequence[str], fill: Callable[[argparse.ArgumentParser], None], config: type[Config] | None = None
+) -> argparse.Namespace:
+    return parse(prog, COMMANDS[prog][1], arguments, fill, config)
 
 
 def _whole(text: str) -> int:
@@ -441,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words[0] not in COMMANDS:
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
-        return COMMANDS[words[0]][0](_joined(words[1:]))
+        return COMMANDS[words[0]][0](joined(words[1:]))
     except BeelineError as error:
         print("\n".join([f"beeline: {error}", *notes(error)]), file=sys.stderr)
         return 2

@@ -1,5 +1,5 @@
 """Commands over many runs, and those that read or illustrate rather than train: `bench`, `tune`, `runs`, `report`, `reference`,
-`diagnose`, `film`, `paper`.
+`diagnose`, `model`, `film`, `paper`.
 """
 
 from __future__ import annotations
@@ -189,6 +189,37 @@ def diagnose(given: argparse.Namespace) -> int:
         print(screen.cell(f"{result['algo']} on {result['env']}, seed {result['seed']}, step {result['step']:,}"))
         screen.show([Column("quantity"), Column("value")], [[screen.cell(each) for each in line] for line in lines(result)])
         print(f"numbers and figures: {path / 'diagnostics'}")
+    return 0
+
+
+def fill_model(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline model`."""
+    from beeline.cli.parsing import add_options
+    from beeline.run.modelled import FOLDER, ModelConfig
+
+    parser.add_argument("run", type=Path, nargs="+", help="run folders")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help=f"folder of the model, of one run [RUN/{FOLDER}]")
+    add_options(parser, ModelConfig, "options of the model")
+
+
+def model(given: argparse.Namespace) -> int:
+    """Train a model of every run and print a small table of each."""
+    from beeline import screen
+    from beeline.run import modelled
+
+    options = {name: value for name, value in vars(given).items() if name not in ("run", "out") and value is not None}
+    if given.out and len(given.run) > 1:
+        raise ConfigError(f"--out is one folder, and there are {len(given.run)} runs: leave it out, or give one run.")
+
+    def say(text: str) -> None:
+        print(f"note: {text}", file=sys.stderr)
+
+    for path in given.run:
+        result, folder = modelled.model_run(path, out=given.out, report=say, **options)
+        print(screen.cell(f"{result['env']}, met by {result['algo']}, seed {result['seed']}, to step {result['step']:,}"))
+        lines = [[screen.cell(each) for each in line] for line in modelled.table(result)]
+        screen.show([Column("quantity"), Column("value")], lines)
+        print(f"model, numbers and figure: {folder}")
     return 0
 
 

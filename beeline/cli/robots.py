@@ -45,7 +45,7 @@ def fill_deploy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, metavar="S", help="how long to walk [the task's time; dynamixel: 16]")
     parser.add_argument("--log", type=Path, metavar="FILE", help="new file for a line of JSON per tick [none for sim]")
     group = parser.add_argument_group("simulated robot")
-    group.add_argument("--terrain", metavar="TASK", help="D'Kitty task, such as walk-grassland [walk-smooth-road]")
+    group.add_argument("--terrain", metavar="TASK", help="D'Kitty task, such as walk-grassland?latency=0.02 [walk-smooth-road]")
     group.add_argument("--seed", type=int, help="seed of the episode [0]")
     group.add_argument("--real-time", action="store_true", help="by the clock, not as fast as possible")
     group = parser.add_argument_group("real robot")
@@ -82,12 +82,12 @@ def _say(policy: OnnxPolicy, outcome: Outcome) -> int:
 
 def _simulate(policy: OnnxPolicy, given: argparse.Namespace) -> int:
     from beeline.deploy import ManualClock, Monotonic
-    from beeline.deploy.simulated import SimulatedRobot, variant_of
+    from beeline.deploy.simulated import SimulatedRobot, task_of
 
-    variant = variant_of(given.terrain or "walk-smooth-road", given.target)
+    variant, options = task_of(given.terrain or "walk-smooth-road", given.target)
     if variant.kind != policy.kind:
         raise ConfigError(f"the policy was trained to {policy.kind}: --terrain must be such a task, not {given.terrain}.")
-    robot = SimulatedRobot(variant, given.seed or 0, Monotonic() if given.real_time else ManualClock())
+    robot = SimulatedRobot(variant, given.seed or 0, Monotonic() if given.real_time else ManualClock(), options)
     with _log_of(given) as log:
         return _say(policy, _control(policy, robot, robot.clock, robot.goal, log, _ticks(given, variant.steps)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -42,8 +43,11 @@ class TickLog:
         self._file.write(json.dumps(plain(entry), separators=(",", ":")) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; one in which nothing was written, since there was no walk, does not stay."""
         self._file.close()
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_size == 0:
+                self.path.unlink()
 
 
 def no_log(**entry: Any) -> None:

@@ -29,6 +29,8 @@ class OnnxPolicy:
             import onnxruntime
         except ImportError as error:
             raise MissingExtraError("running an exported policy", "onnx", str(error)) from error
+        if self.path.is_dir() or self.path.suffix == ".npz":
+            raise ExportError(f"{path} is not an exported policy: make one with beeline export {path} --onnx policy.onnx")
         try:
             data = files.read_regular(Path(os.path.realpath(self.path)), LARGEST)
         except FileNotFoundError:

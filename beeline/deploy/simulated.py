@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from beeline.deploy.interfaces import Clock, ManualClock, Sensed
+from beeline.envs import ids
 from beeline.envs.dkitty.options import SimToReal
 from beeline.envs.dkitty.tasks import VARIANTS, Variant
 from beeline.envs.dkitty.world import World
@@ -25,6 +26,16 @@ def variant_of(name: str, target: float | None = None) -> Variant:
     if not 0 < target <= 3.5:
         raise ConfigError(f"target = {target:g} is out of range; allowed: > 0 and <= 3.5 (metres, the length of a terrain).")
     return dataclasses.replace(variant, terrain=dataclasses.replace(variant.terrain, target=target))
+
+
+def task_of(name: str, target: float | None = None) -> tuple[Variant, SimToReal]:
+    """A task and its disturbances as an id writes them, with or without its suite: `walk-grassland?latency=0.02`."""
+    _, task, options = ids.split(name if name.startswith("dkitty/") else f"dkitty/{name}")
+    own = dict(options.own)
+    if options != ids.Options(own=options.own) or "wide" in own:
+        allowed = ", ".join(each for each in SimToReal.names() if each != "wide")
+        raise ConfigError(f"{name!r}: a simulated robot has the options {allowed}; others belong to a policy's training.")
+    return variant_of(task, target), SimToReal(**own)
 
 
 class SimulatedRobot:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files
+from beeline import files, npz
 from beeline.errors import BeelineError, CheckpointError
 
 ABOUT = "about.json"  # the member that holds the description
@@ -20,10 +20,10 @@ ABOUT_BYTES = 1 << 20
 
 def write(path: Path, kind: str, arrays: Mapping[str, NDArray], about: Mapping[str, Any]) -> Path:
     """Write a file of that kind; a reader sees the old one or the new one, never a mixture."""
-    text = files.sealed({**about, "kind": kind, "arrays": files.npz_sha256(arrays)})
+    text = files.sealed({**about, "kind": kind, "arrays": npz.sha256(arrays)})
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        files.write_npz(temporary, {**arrays, ABOUT: np.frombuffer(text, np.uint8)})
+        npz.write(temporary, {**arrays, ABOUT: np.frombuffer(text, np.uint8)})
         files.rename(temporary, path)
     finally:
         if temporary.exists():
@@ -34,14 +34,14 @@ def write(path: Path, kind: str, arrays: Mapping[str, NDArray], about: Mapping[s
 def read(path: Path, kind: str) -> tuple[dict[str, NDArray], dict[str, Any]]:
     """The arrays and the description of a file of that kind, both as they were written; CheckpointError says what is wrong."""
     try:
-        arrays = files.read_npz(files.read_regular(Path(os.path.realpath(path))))
+        arrays = npz.read(files.read_regular(Path(os.path.realpath(path))))
         text = arrays.pop(ABOUT, np.zeros(0, np.uint8))
         if not 0 < text.nbytes <= ABOUT_BYTES:
             raise ValueError("it has no description")
         about = json.loads(text.astype(np.uint8).tobytes())
         if not isinstance(about, dict) or about.get("kind") != kind:
             raise ValueError(f"it is no {kind} file")
-        if files.SEAL not in about or not files.is_as_written(about) or about["arrays"] != files.npz_sha256(arrays):
+        if files.SEAL not in about or not files.is_as_written(about) or about["arrays"] != npz.sha256(arrays):
             raise ValueError("it does not match its own SHA-256")
         for name, array in arrays.items():
             if not np.isfinite(array).all():

@@ -82,10 +82,12 @@ def _error(error: BeelineError) -> Finding:
 
 def _spaces(env: Adapter) -> Iterator[Finding]:
     facts, inner = env.facts, env.env.observation_space
-    low, high = float(facts.action_low.min()), float(facts.action_high.max())
-    yield Finding("ok", f"{facts.obs_dim} observations ({inner}), {facts.action_dim} actions in [{low:g}, {high:g}]")
-    if high - low > 1e3:
-        yield Finding("warning", f"actions span [{low:g}, {high:g}]: exploration covers it all. Is that meant?")
+    spans = [f"[{low:g}, {high:g}]" for low, high in zip(facts.action_low, facts.action_high)]
+    alike = spans[:1] if len(set(spans)) == 1 else spans
+    yield Finding("ok", f"{facts.obs_dim} observations ({inner}), {facts.action_dim} actions in {_listed(alike, ', ')}")
+    wide = [f"action[{i}] spans {spans[i]}" for i in np.flatnonzero(facts.action_high - facts.action_low > 1e3)]
+    if wide:
+        yield Finding("warning", f"{_listed(wide)}: exploration covers it all. Is that meant?")
 
 
 def _limit(env: Adapter) -> Finding:
@@ -178,9 +180,9 @@ def _flat_bounds(env: Adapter) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _listed(texts: list[str]) -> str:
+def _listed(texts: list[str], between: str = "; ") -> str:
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return "; ".join(texts[:NAMED]) + more
+    return between.join(texts[:NAMED]) + more
 
 
 def _bounds(env: Adapter, steps: Steps) -> Iterator[Finding]:

@@ -83,6 +83,8 @@ def lookup(task: str) -> gymnasium.envs.registration.EnvSpec:
             _import(module)
         return gymnasium.spec(name)
     except ModuleNotFoundError as error:
+        if (meant := ids.as_module(task)) != task:
+            raise ids.by_its_file(task, meant) from error
         raise EnvError(
             f"environment {task!r}: the module {module!r} cannot be imported ({error}). Install the package that has it, or "
             f"start from the folder that it lies in; this one is {Path.cwd()}."

@@ -17,7 +17,7 @@ from typing import Any
 
 from beeline.config import Config
 from beeline.envs.tables import SUITES
-from beeline.errors import ConfigError, UnknownNameError
+from beeline.errors import ConfigError, EnvError, UnknownNameError
 
 MODULE_ID = re.compile(r"[A-Za-z_][\w.]*:.+")
 WORD = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes
@@ -85,6 +85,20 @@ def split(env_id: str) -> tuple[str, str, Options]:
     elif not slash:
         suite, task = "", head
     return suite, task, _options(env_id, suite, query)
+
+
+def as_module(env_id: str) -> str:
+    """The id that is meant where a file or a path stands in the place of its module; the id itself where none does."""
+    head, query, options = env_id.partition("?")
+    place, colon, name = head.rpartition(":")
+    parts = place.removesuffix(".py").split("/")
+    plain = ".".join(part for part in parts if part not in ("", "."))
+    return f"{plain}:{name}{query}{options}" if colon and plain else env_id
+
+
+def by_its_file(env_id: str, meant: str) -> EnvError:
+    """The error for an id that names the file of a module."""
+    return EnvError(f"environment {env_id!r}: a module is named as Python imports it, not by its file: {meant!r}.")
 
 
 def module_of(env_id: str) -> str:

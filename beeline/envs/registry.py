@@ -65,6 +65,8 @@ def suite_of(name: str, wanted: str) -> Suite:
     if name in SUITES:
         return SUITES[name]
     hint = f"An id is suite/task or package.module:EnvId; the suites are {', '.join(SUITES)}."
+    if name and (meant := ids.as_module(wanted)) != wanted:
+        raise ids.by_its_file(wanted, meant)
     if name:
         raise UnknownNameError("environment suite", name, SUITES, hint)
     owners = {task: f"{suite.name}/{task}" for suite in SUITES.values() for task in suite.tasks}

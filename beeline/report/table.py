@@ -16,7 +16,7 @@ from beeline.run.reading import Note, legible, warn
 
 FIELDS = ["run", "algo", "task", "seed", "preset", "state", "step", "steps", "return", "success", "best", "reason",
           "path"]
-CONDITION = re.compile(r"\s*([\w./-]+?)\s*(>=|<=|!=|=|~|>|<)\s*(.*?)\s*")
+CONDITION = re.compile(r"\s*([\w./-]+?)\s*(>=|<=|!=|==?|~|>|<)\s*(.*?)\s*")
 
 
 def row(run: Run, name: str) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def _holds(item: dict[str, Any], condition: str) -> bool:
     value, sign, text = item[_field(found[1])], found[2], found[3]
     if sign == "~":
         return text.lower() in str(value).lower()
-    if sign in ("=", "!="):
+    if sign in ("=", "==", "!="):
         same = str(value) == text or (isinstance(value, int | float) and _equal(value, text))
-        return same == (sign == "=")
+        return same == (sign != "!=")
     if value is None:
         return False
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from beeline import agents, events, options, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
-from beeline.envs import ids, registry, remote, trust
+from beeline.envs import ids, known, registry, remote, trust
 from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
@@ -127,6 +127,12 @@ def build(
         import_wandb()
     lanes, evaluation = make_envs(env, eval_env, config)
     facts = make_task(env, lanes, evaluation, config)
+    if plan.agent.needs_terminated and facts.terminated is None:
+        raise ConfigError(
+            f"{plan.algo} needs to know where episodes of {plan.env} end, which a learned model does not say. Known are "
+            f"{', '.join(known.TOLD)}; an environment of yours says it by a function beeline_terminated(obs, action, next_obs) "
+            "(docs/environments.md)."
+        )
     agent = agents.get(plan.algo).build(plan.agent, facts)
     renewed = make_renewals(agent, plan)
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files
+from beeline import files, npz
 from beeline.errors import BeelineError, CheckpointError, UnreadableError
 from beeline.memory import Replay
 from beeline.run import former, segments
@@ -134,7 +134,7 @@ class CheckpointStore:
         files.make_folder(folder)
         # A folder cannot replace a folder in one rename, but a manifest can replace a manifest.
         name = _unused_state_name(folder) if replaces else "state.npz"
-        written = files.write_npz(folder / name, members)
+        written = npz.write(folder / name, members)
         content = {
             "format": FORMAT,
             "step": step,
@@ -230,7 +230,7 @@ class CheckpointStore:
         usable(manifest.meta)
         data = segments.read_verified(self.folder(step) / manifest.state, manifest.sha256, manifest.size)
         try:
-            members = files.read_npz(data)
+            members = npz.read(data)
         except ValueError as error:
             raise CheckpointError(f"{manifest.state}: {error}") from error
         if manifest.format == 1:

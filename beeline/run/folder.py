@@ -87,7 +87,11 @@ class RunFolder:
             ask = f" Did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else ""
             raise RunFolderError(f"there is no run folder {path}.{ask}")
         if not (path / "config.json").is_file():
-            raise RunFolderError(f"{path} is not a run folder: it has no config.json.")
+            depth = "*/*/*" if (path / "matrix.json").is_file() else "*"
+            inside = sorted(each.parent for each in path.glob(f"{depth}/config.json"))
+            names = ", ".join(map(str, inside[:3])) + (" and others" if len(inside) > 3 else "")
+            listed = f" Runs in it: {names}." if inside else ""
+            raise RunFolderError(f"{path} is not a run folder: it has no config.json.{listed}")
         return cls(path)
 
     def config(self) -> dict[str, Any]:

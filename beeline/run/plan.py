@@ -34,7 +34,7 @@ class Plan:
     def make(cls, algo: str, env_id: str, preset: str | None, options: Mapping[str, Any], init_from: str | None = None) -> Plan:
         """Sort loose options into the loop's and the agent's; an unknown one is an error."""
         algorithm = agents.get(algo)
-        preset = preset or next(iter(algorithm.presets))
+        preset = preset or algorithm.default_preset
         given = {**algorithm.preset(preset, env_id), **options}
         loop = {name: value for name, value in given.items() if name in TrainConfig.names()}
         own = {name: value for name, value in given.items() if name not in loop}

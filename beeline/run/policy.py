@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from beeline import agents, files, trees
+from beeline import agents, files, npz, trees
 from beeline.agents.base import Agent, Spaces
 from beeline.config import Config
+from beeline.envs import registry
 from beeline.errors import BeelineError, CheckpointError, UnreadableError
 from beeline.evaluate import Player
 from beeline.memory import Clock
@@ -63,6 +64,15 @@ class Policy:
         low, high = np.array(spaces.action_low), np.array(spaces.action_high)
         scaled = np.clip((low + high) / 2 + action * (high - low) / 2, low, high).astype(np.float32)
         return scaled.reshape(*flat.shape[:-1], -1), state
+
+    def on(self, env: Any) -> Policy:
+        """The same policy, told what is known of a task beside its spaces: a planner acts by where episodes end and by rewards.
+
+        `env` is an environment, its id, or a factory; nothing of a policy that is a function of observations changes.
+        """
+        facts = registry.spec_of(env)
+        task = dataclasses.replace(self.agent.task, terminated=facts.terminated, reward=facts.reward)
+        return dataclasses.replace(self, agent=agents.get(self.meta["algo"]).build(self.agent.config, task))
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The greedy action in [-1, 1] for one adapted observation that begins an episode."""
@@ -138,7 +148,7 @@ def read_arrays(path: Path, within: Path | None = None) -> tuple[dict[str, np.nd
     A link is followed wherever it leads, since the user named it; that of a run folder's file only inside the folder `within`.
     """
     try:
-        arrays = files.read_npz(files.read_regular(path if within else Path(os.path.realpath(path)), within=within))
+        arrays = npz.read(files.read_regular(path if within else Path(os.path.realpath(path)), within=within))
         text = arrays.pop(META)
         if text.nbytes > META_BYTES:
             raise ValueError(f"its description has {text.nbytes:,} bytes where {META_BYTES:,} are allowed")

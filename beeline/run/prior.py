@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files, runtime
+from beeline import files, npz, runtime
 from beeline.envs.adapter import key_order
 from beeline.errors import BeelineError, CheckpointError, ConfigError, MissingExtraError
 from beeline.memory import TERMINATED, TRANSITION, TRUNCATED, Replay
@@ -51,7 +51,7 @@ class Prior:
     @functools.cached_property
     def sha256(self) -> str:
         """The SHA-256 of the copy that a run folder keeps."""
-        return files.npz_sha256(self.rows)
+        return npz.sha256(self.rows)
 
     def memory(self) -> Replay:
         """A ring that holds these rows and never more."""
@@ -105,7 +105,7 @@ def keep(folder: Path, found: Mapping[str, Prior]) -> None:
         path = folder / COPIES[option]
         if not path.exists() or hashlib.sha256(files.read_regular(path, _LIMIT)).hexdigest() != prior.sha256:
             temporary = path.with_name(f".{path.name}.tmp")
-            files.write_npz(temporary, prior.rows)
+            npz.write(temporary, prior.rows)
             files.rename(temporary, path)
 
 
@@ -116,7 +116,7 @@ def _read_copy(path: Path, sha256: str | None, spaces: Spaces) -> Prior:
             f"{path} is not what this run began with (config.json has another SHA-256): put the run's own copy back."
         )
     try:
-        rows = files.read_npz(data)
+        rows = npz.read(data)
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
     count = len(rows["flags"]) if "flags" in rows and rows["flags"].ndim else 0
@@ -155,7 +155,7 @@ def read(option: str, path: Path, spaces: Spaces) -> Prior:
 
 
 def _from_npz(path: Path, spaces: Spaces) -> Prior:
-    return make(files.read_npz(files.read_regular(Path(os.path.realpath(path)), _limit())), spaces)
+    return make(npz.read(files.read_regular(Path(os.path.realpath(path)), _limit())), spaces)
 
 
 def _limit() -> int:
@@ -170,12 +170,16 @@ def _from_run(path: Path, spaces: Spaces) -> Prior:
     own, theirs = json.loads(json.dumps(dataclasses.asdict(spaces))), checkpoint.meta.get("spaces")
     if theirs != own:
         raise ValueError(f"the environment of that run has other sizes or bounds ({theirs}) than this one ({own})")
-    ring = checkpoint.restore_replay()
-    parts = [_lane(ring, lane) for lane in range(ring.lanes)]
-    prior = Prior({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    prior = Prior(rows_of(checkpoint.restore_replay()))
     if not len(prior):
         raise ValueError(f"the replay of its checkpoint of step {checkpoint.step} is empty")
     return prior
+
+
+def rows_of(ring: Replay) -> dict[str, NDArray]:
+    """The rows of a ring, lane after lane; every path ends with a row of its final observation."""
+    parts = [_lane(ring, lane) for lane in range(ring.lanes)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _lane(ring: Replay, lane: int) -> dict[str, NDArray]:

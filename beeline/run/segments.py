@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline import files
+from beeline import files, npz
 from beeline.errors import CheckpointError, UnreadableError
 from beeline.memory import Replay
 
@@ -117,7 +117,7 @@ def write_ring(folder: Path, replay: Replay, base: Ring | None, taken: set[str])
         name = f"segment-{number:012d}.npz"
         parts = [replay.export(lane, *ranges[lane]) for lane in lanes]
         columns = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
-        written = files.write_npz(folder / name, columns)
+        written = npz.write(folder / name, columns)
         kept.append(Segment(name, written.sha256, written.size, ranges))
     files.sync_folder(folder)
     return Ring(
@@ -199,7 +199,7 @@ def read_ring(folder: Path, ring: Ring, opened: NDArray | None) -> Replay:
 def _columns(data: bytes, segment: Segment, ring: Ring) -> Mapping[str, NDArray]:
     """Read a segment's columns and check their shapes and types."""
     try:
-        columns = files.read_npz(data)
+        columns = npz.read(data)
     except ValueError as error:
         raise CheckpointError(f"{segment.name}: {error}") from error
     rows = sum(stop - start for start, stop in segment.lanes)

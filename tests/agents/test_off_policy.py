@@ -253,7 +253,8 @@ def test_td3_update_by_hand() -> None:
 
 @pytest.mark.parametrize(("backbone", "bee", "options"), [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {})])
 def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(backbone: str, bee: str, options: dict) -> None:
-    shared = {**SMALL, "network": "mlp", "random_steps": 100, "eval_episodes": 1, "eval_every": 500, "log_every": 100, **options}
+    shared = {**SMALL, "preset": "light", "network": "mlp", "random_steps": 100, **options}
+    shared |= {"eval_episodes": 1, "eval_every": 500, "log_every": 100}
     if backbone == "td3":
         shared["learn_after"] = 100
     models = {"sac": beeline.SAC, "bac": beeline.BAC, "td3": beeline.TD3, "bee-td3": beeline.BEETD3}

@@ -43,6 +43,8 @@ def test_light_preset_is_for_a_laptop(algo: str) -> None:
     config = make_config(algo, "gym/Hopper-v5", "light", {})
     if "grac" in algo:  # an update takes many times the products of the others'
         assert (config.hidden, config.batch_size, config.random_steps) == ((128, 128), 128, 1_000)
+    elif algo == "pets":
+        assert (config.hidden, config.population, config.particles, config.model_members) == ((128,) * 3, 128, 1, 5)
     elif algo in ("ppo", "trpo"):  # its own small networks and minibatches, and no warm-up
         assert (config.hidden, config.batch_size) == ((64, 64), 64)
     else:
@@ -69,3 +71,18 @@ def test_update_ratios(critic: int, policy: float, interval: int, rounds: int) -
     own = {"critic_updates_per_step": critic, "policy_updates_per_step": policy}
     config = make_config("sac", "gym/Hopper-v5", "light", own)
     assert (config.policy_interval, config.policy_rounds) == (interval, rounds)
+
+
+@pytest.mark.parametrize("algo", ["bac", "sac", "td3", "bee-td3"])
+def test_the_default_preset_is_best(algo: str) -> None:
+    config = make_config(algo, "dmc/walker-run", None, {})
+    assert config == make_config(algo, "dmc/walker-run", "best", {})
+    assert (config.network, config.initialiser) == ("ln", "orthogonal")
+    assert (config.hidden, config.policy_hidden) == ((256, 256), (128, 128))
+    assert (config.batch_size, config.critic_updates_per_step, config.policy_updates_per_step) == (128, 4, 2)
+    assert (config.normalize_obs, config.double_q, config.gamma, config.random_steps, config.learn_after) == (
+        True, "auto", 0.99, 2_500, 2_500
+    )  # fmt: skip
+    assert config.lam == (0.5 if algo.startswith("b") else 0.0)
+    if algo in ("bac", "sac"):
+        assert (config.alpha, config.target_entropy_per_action, config.log_std, config.v_entropy) == (0.01, -0.5, "tanh", False)

@@ -46,7 +46,7 @@ def test_a_matrix_is_every_combination_with_seeds_slowest() -> None:
         f"{task}/{algo}/seed{seed}"
         for seed in (0, 1) for task in ("gym-A-v1", "dmc-walker-run-repeat-2") for algo in ("bac", "sac")
     ]  # fmt: skip
-    assert {(run.steps, run.preset, run.threads) for run in runs} == {(5_000, "light", 1)}
+    assert {(run.steps, run.preset, run.threads) for run in runs} == {(5_000, "best", 1)}
 
 
 def test_an_option_goes_to_the_variants_that_have_it_as_the_value_it_stands_for() -> None:
@@ -153,7 +153,7 @@ def test_a_recorded_plan_may_only_grow(tmp_path: Path) -> None:
         ({"algos": "bac,sac"}, "td3/seed0: it is not in this one"),
         ({"steps": 5_000}, "steps was 6000, now 5000"),
         ({"options": {"gamma": 0.9}}, "gamma was not given, now 0.9"),
-        ({"preset": "paper", "options": short}, "preset was light, now paper"),
+        ({"preset": "paper", "options": short}, "preset was best, now paper"),
     ):
         plan = request(**{"seeds": 3, "steps": 6_000, "algos": "bac,sac,td3"} | changes)
         with pytest.raises(RunFolderError, match=message):

@@ -19,6 +19,7 @@ optuna = pytest.importorskip("optuna")
 
 from beeline.bench import outcome, space  # noqa: E402
 from beeline.bench import plan as bench_plan  # noqa: E402
+from beeline.bench import study as bench_study  # noqa: E402
 from beeline.bench import tune as bench_tune  # noqa: E402
 from beeline.bench.execute import Ended  # noqa: E402
 from beeline.bench.space import Choice, Range, TunePlan  # noqa: E402
@@ -171,11 +172,11 @@ def test_a_search_that_is_gone_on_with_draws_what_it_would_have_drawn(tmp_path: 
         places.poll = poll  # type: ignore[method-assign]
         places.active = {}
         try:
-            bench_tune.Search(tmp_path / "parts", plan, bench_tune.open_study(tmp_path / "parts", plan), places).work()
+            bench_tune.Search(tmp_path / "parts", plan, bench_study.open_study(tmp_path / "parts", plan), places).work()
         except Power:
-            with (tmp_path / "parts" / bench_tune.JOURNAL).open("ab") as journal:
+            with (tmp_path / "parts" / bench_study.JOURNAL).open("ab") as journal:
                 journal.write(b'{"op_code": 5, "half')  # as a process that is killed leaves it
-    parts = bench_tune.open_study(tmp_path / "parts", plan)
+    parts = bench_study.open_study(tmp_path / "parts", plan)
     assert [(trial.params, trial.value) for trial in parts.trials] == [(trial.params, trial.value) for trial in whole.trials]
 
 
@@ -183,7 +184,7 @@ def test_failed_trials_say_why_and_the_first_three_end_the_search(tmp_path: Path
     plan = make({"lam": "0..1"}, trials=9)
     with pytest.raises(RunFolderError, match=r"the first 3 trials have all failed, the last one so: no such task\."):
         search(tmp_path, plan, fail="no such task.")
-    assert bench_tune.open_study(tmp_path, plan).trials[0].user_attrs == {"reason": "no such task."}
+    assert bench_study.open_study(tmp_path, plan).trials[0].user_attrs == {"reason": "no such task."}
 
 
 JOURNALS = [b"nonsense\n", b"nonsense", b"[1]\n", b'{"op_code": 99}\n', b'{"op_code": 0}\n']
@@ -191,40 +192,40 @@ JOURNALS = [b"nonsense\n", b"nonsense", b"[1]\n", b'{"op_code": 99}\n', b'{"op_c
 
 @pytest.mark.parametrize("text", JOURNALS)
 def test_a_damaged_journal_is_refused_in_words(text: bytes, tmp_path: Path) -> None:
-    (tmp_path / bench_tune.JOURNAL).write_bytes(text)
+    (tmp_path / bench_study.JOURNAL).write_bytes(text)
     with pytest.raises(RunFolderError, match=r"study\.jsonl cannot be read"):
-        bench_tune.open_study(tmp_path, make({"lam": "0..1"}))
+        bench_study.open_study(tmp_path, make({"lam": "0..1"}))
 
 
 def test_a_journal_of_other_numbers_is_seen(tmp_path: Path) -> None:
-    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_tune.JOURNAL
+    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_study.JOURNAL
     search(tmp_path, plan)
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     scored = next(line for line in lines if line.get("values"))
     sound, scored["values"] = list(scored["values"]), [99.0]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RunFolderError, match=rf"SHA-256 of line {lines.index(scored) + 1} is another"):
-        bench_tune.open_study(tmp_path, plan)
+        bench_study.open_study(tmp_path, plan)
     scored["values"] = sound
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))  # fewer lines are an earlier moment
-    assert len(bench_tune.open_study(tmp_path, plan).trials) == 2
+    assert len(bench_study.open_study(tmp_path, plan).trials) == 2
 
 
 def test_a_journal_without_seals_is_gone_on_with_and_sealed_from_then_on(tmp_path: Path) -> None:
-    path = tmp_path / bench_tune.JOURNAL
+    path = tmp_path / bench_study.JOURNAL
     search(tmp_path, make({"lam": "0..1"}, trials=1))
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "sha256"}) + "\n" for line in lines))
     plan = make({"lam": "0..1"}, trials=2)
     search(tmp_path, plan)
-    assert len(bench_tune.open_study(tmp_path, plan).trials) == 2
+    assert len(bench_study.open_study(tmp_path, plan).trials) == 2
     path.write_bytes(path.read_bytes().replace(b'"study_name": "beeline"', b'"study_name": "other"'))
     with pytest.raises(RunFolderError, match=f"SHA-256 of line {len(lines) + 1} is another"):
-        bench_tune.open_study(tmp_path, plan)
+        bench_study.open_study(tmp_path, plan)
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = bench_tune.open_study(tmp_path, make({"lam": "0..1"}))
+    study = bench_study.open_study(tmp_path, make({"lam": "0..1"}))
 
     def full(*words: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -243,7 +244,7 @@ CRAFTED = [
 
 @pytest.mark.parametrize("change", CRAFTED, ids=lambda change: str(change)[:30])
 def test_a_crafted_journal_without_seals_is_refused_in_words(change: dict[str, Any], tmp_path: Path) -> None:
-    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_tune.JOURNAL
+    plan, path = make({"lam": "0..1"}, trials=2), tmp_path / bench_study.JOURNAL
     search(tmp_path, plan)
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     for line in lines:
@@ -251,23 +252,23 @@ def test_a_crafted_journal_without_seals_is_refused_in_words(change: dict[str, A
         line.update({key: value for key, value in change.items() if line.get(key) is not None})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RunFolderError, match=r"study\.jsonl cannot be read"):
-        bench_tune.open_study(tmp_path, plan)
+        bench_study.open_study(tmp_path, plan)
 
 
 def test_a_hard_linked_copy_of_a_study_is_its_own(tmp_path: Path) -> None:
     plan = make({"lam": "0..1"}, trials=1)
     search(tmp_path / "one", plan)
     (tmp_path / "two").mkdir()
-    (tmp_path / "two" / bench_tune.JOURNAL).hardlink_to(tmp_path / "one" / bench_tune.JOURNAL)
-    before = (tmp_path / "one" / bench_tune.JOURNAL).read_bytes()
-    bench_tune.open_study(tmp_path / "two", plan).ask()
-    assert (tmp_path / "one" / bench_tune.JOURNAL).read_bytes() == before
+    (tmp_path / "two" / bench_study.JOURNAL).hardlink_to(tmp_path / "one" / bench_study.JOURNAL)
+    before = (tmp_path / "one" / bench_study.JOURNAL).read_bytes()
+    bench_study.open_study(tmp_path / "two", plan).ask()
+    assert (tmp_path / "one" / bench_study.JOURNAL).read_bytes() == before
 
 
 def test_the_study_is_json_and_reading_it_unpickles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make({"lam": "0..1"}, trials=3)
     search(tmp_path, plan)
-    assert all(isinstance(json.loads(line), dict) for line in (tmp_path / bench_tune.JOURNAL).read_bytes().splitlines())
+    assert all(isinstance(json.loads(line), dict) for line in (tmp_path / bench_study.JOURNAL).read_bytes().splitlines())
     import pickle
 
     def refuse(*words: Any, **more: Any) -> Any:
@@ -275,7 +276,7 @@ def test_the_study_is_json_and_reading_it_unpickles_nothing(tmp_path: Path, monk
 
     monkeypatch.setattr(pickle, "loads", refuse)
     monkeypatch.setattr(pickle, "load", refuse)
-    assert len(bench_tune.open_study(tmp_path, plan).trials) == 3
+    assert len(bench_study.open_study(tmp_path, plan).trials) == 3
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

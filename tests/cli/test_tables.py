@@ -130,7 +130,7 @@ def test_algorithms_stand_in_their_groups_and_packages_that_failed_are_named(see
 
 def test_options_of_an_algorithm(seen: Any) -> None:
     text = "\n".join(seen(200, "algos", "bee_td3"))
-    assert re.search(r"\nrandom-steps +1000 +25000 +.*>= 0\b", text) and re.search(r"\nlam +0\.5 +0\.5 ", text)
+    assert re.search(r"\nrandom-steps +2500 +1000 +25000 +.*>= 0\b", text) and re.search(r"\nlam +0\.5 +0\.5 +0\.5 ", text)
 
 
 # --- the layout -------------------------------------------------------------------------------------------------------

@@ -323,6 +323,15 @@ def test_a_log_is_never_written_over(tmp_path: Path) -> None:
         TickLog(tmp_path / "nowhere" / "log.jsonl")
 
 
+def test_where_no_walk_began_there_is_no_log(tmp_path: Path) -> None:
+    TickLog(tmp_path / "log.jsonl").close()
+    assert not (tmp_path / "log.jsonl").exists()
+    log = TickLog(tmp_path / "log.jsonl")  # so that the next try may have the same name
+    log(start=True)
+    log.close()
+    assert (tmp_path / "log.jsonl").read_text() == '{"start":true}\n'
+
+
 # --- the way to the safe pose -----------------------------------------------------------------------------------------
 
 

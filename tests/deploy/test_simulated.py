@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import venv
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from policies import small_policy
 
+import beeline
 from beeline.cli.commands import main
 from beeline.deploy import Controller, OnnxPolicy, TickLog
-from beeline.deploy.simulated import SimulatedRobot, variant_of
+from beeline.deploy.simulated import SimulatedRobot, task_of, variant_of
 from beeline.envs import registry
 from beeline.envs.dkitty.options import SimToReal
 from beeline.envs.dkitty.tasks import VARIANTS
@@ -109,6 +113,17 @@ def test_targets() -> None:
         variant_of("walk-grassland", 9.0)
 
 
+def test_a_task_may_come_with_what_a_real_robot_adds() -> None:
+    variant, options = task_of("dkitty/walk-grassland?latency=0.02&payload=0.3", 2.0)
+    assert variant == variant_of("walk-grassland", 2.0) and options == SimToReal(latency=0.02, payload=0.3)
+    assert task_of("walk-medium") == (VARIANTS["walk-medium"], SimToReal())
+    for name in ("walk-medium?repeat=2", "walk-medium?wide=1", "walk-medium?noise=0.1"):
+        with pytest.raises(ConfigError, match=r"has the options latency, .*drop; others belong to a policy's training"):
+            task_of(name)
+    with pytest.raises(ConfigError, match="out of range"):
+        task_of("walk-medium?latency=1")
+
+
 # --- files that are no policy of a D'Kitty ------------------------------------------------------------------------------
 
 
@@ -153,6 +168,9 @@ def test_a_graph_is_tried_before_a_robot_has_power(exported: Path, tmp_path: Pat
 def test_what_is_no_policy_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="there is no exported policy"):
         OnnxPolicy(tmp_path / "none.onnx")
+    for run in (tmp_path, tmp_path / "policy.npz"):
+        with pytest.raises(ExportError, match=rf"is not an exported policy: make one with beeline export {run} --onnx"):
+            OnnxPolicy(run)
     (tmp_path / "bad.onnx").write_bytes(exported.read_bytes()[:500])
     with pytest.raises(ExportError, match=r"bad\.onnx is not an intact ONNX file"):
         OnnxPolicy(tmp_path / "bad.onnx")
@@ -215,6 +233,49 @@ sys.exit(code)
 JAX = {"jax", "jaxlib", "optax", "gymnasium", "onnx", "matplotlib", "rich", "imageio"}
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which nothing is installed but Beeline, numpy, onnxruntime, mujoco
+    and what these need; the command there."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    assert site.is_relative_to(folder)
+    (site / "beeline").symlink_to(Path(beeline.__file__).parent)
+    wanted, found = ["onnxruntime", "mujoco", "typing_extensions"], set()  # the last is asked for by an extra of an extra
+    while wanted:
+        name = wanted.pop()
+        found.add(name)
+        package = metadata.distribution(name)
+        needed = [re.match(r"[\w.-]+", line)[0].lower() for line in package.requires or [] if "extra ==" not in line]
+        wanted += set(needed) - found - set(wanted)
+        for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(package.locate_file(top))
+    assert not found & JAX
+    script = folder / "bin" / "beeline"
+    script.write_text(f"#!{python}\nimport sys\nfrom beeline.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_deploying_in_an_environment_without_jax(bare: Path, exported: Path, tmp_path: Path) -> None:
+    """From an empty folder, by the installed command: nobody can import what is not there."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    missing = [f"import importlib.util; print(*map(importlib.util.find_spec, {sorted(JAX)}))"]
+    shown = subprocess.run([bare.with_name("python"), "-c", *missing], capture_output=True, text=True, env=environment)
+    assert set(shown.stdout.split()) == {"None"}, shown.stdout + shown.stderr
+    words = ["deploy", exported, "--robot", "sim", "--terrain", "walk-grassland", "--target", "1.0", "--seconds", "0.3",
+             "--log", "walk.jsonl"]  # fmt: skip
+    done = subprocess.run([bare, *words], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "time: 0.3 s are over\n3 ticks, 0 late; in the safe pose\nwalked " in done.stdout and not done.stderr
+    log = [json.loads(line) for line in (tmp_path / "walk.jsonl").read_text().splitlines()]
+    assert [line["tick"] for line in log if "tick" in line] == [0, 1, 2] and log[-1]["end"] == "time"
+
+
 def test_deploying_needs_neither_jax_nor_gymnasium(exported: Path, tmp_path: Path) -> None:
     words = ["deploy", str(exported), "--robot", "sim", "--terrain", "walk-grassland", "--target", "1.0", "--seconds", "0.3",
              "--log", str(tmp_path / "log.jsonl")]  # fmt: skip
@@ -245,6 +306,16 @@ def test_the_command_says_what_does_not_fit(exported: Path, tmp_path: Path, caps
     ):
         assert main(["deploy", str(exported), *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_the_command_takes_the_disturbances_of_an_id(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    walks = {}
+    for query in ("", "?payload=0.5"):
+        log = tmp_path / f"log{len(query)}.jsonl"
+        words = ["--terrain", f"walk-smooth-road{query}", "--seconds", "0.5", "--seed", "3", "--log", str(log)]
+        assert main(["deploy", str(exported), *words]) == 0
+        walks[query] = [json.loads(line).get("joints") for line in log.read_text().splitlines()]
+    assert walks[""][1] == walks["?payload=0.5"][1] and walks[""][5] != walks["?payload=0.5"][5]
 
 
 def test_a_closing_terminal_does_what_ctrl_c_does(exported: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beeline import files, rng
+from beeline import npz, rng
 from beeline.dynamics import controller as auto
 from beeline.errors import CheckpointError
 
@@ -298,7 +298,7 @@ def test_every_flipped_byte_is_seen(tmp_path: Path) -> None:
             assert str(path) in str(error)
         else:  # a byte of the container that nobody reads
             assert found.task == "mbpo/hopper"
-            assert files.npz_sha256({"a": np.asarray(found.params[0][0][0]["w"])}) == files.npz_sha256(
+            assert npz.sha256({"a": np.asarray(found.params[0][0][0]["w"])}) == npz.sha256(
                 {"a": np.asarray(_controller(1).params[0][0][0]["w"])}
             )
 

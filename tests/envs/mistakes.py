@@ -10,6 +10,7 @@ import dataclasses
 import io
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -105,7 +106,8 @@ def command(*words: str) -> Callable[[], str]:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             main(list(words))
-        lines = [line.removeprefix("error   ") for line in out.getvalue().splitlines() if not line.startswith(("ok ", "  "))]
+        beside = ("ok ", "  ", "usage:")
+        lines = [line.removeprefix("error   ") for line in out.getvalue().splitlines() if not line.startswith(beside)]
         return lines[0] if lines else "nothing"
 
     return run
@@ -147,6 +149,21 @@ def model(env: Any, **options: Any) -> Any:
     import beeline
 
     return beeline.SAC(env, hidden=(8, 8), **options)
+
+
+def _sac() -> Any:
+    import beeline
+
+    return beeline.SAC
+
+
+def _above() -> str:
+    """A command on the folder above two run folders."""
+    for name in ("one", "two"):
+        folder = Path("runs") / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    return command("eval", "runs")()
 
 
 def _raise(error: Exception) -> Any:
@@ -281,6 +298,20 @@ MISTAKES = [
     Mistake("`beeline check-env tonk:Tank-v0`, where the file is `tank.py`",
             "environment 'tonk:Tank-v0': the module 'tonk' cannot be imported (No module named 'tonk'). Install the package that "
             "has it, or start from the folder that it lies in; this one is ….", command("check-env", "tonk:Tank-v0")),
+    Mistake("`beeline check-env tank.py:Tank-v0`, the file in place of the module",
+            "environment 'tank.py:Tank-v0': a module is named as Python imports it, not by its file: 'tank:Tank-v0'.",
+            command("check-env", f"{MODULE}.py:Tank-v0")),
+    Mistake("`beeline train sac ./tank.py:Tank-v0`, a path in place of the module",
+            "beeline: environment './tank.py:Tank-v0': a module is named as Python imports it, not by its file: 'tank:Tank-v0'.",
+            command("train", "sac", f"./{MODULE}.py:Tank-v0")),
+    Mistake("`beeline train tank:Tank-v0 sac`, the two words the other way round",
+            "beeline: 'tank:Tank-v0' is no algorithm but looks like a task: the algorithm comes first, then the task.",
+            command("train", f"{MODULE}:Tank-v0", "sac")),
+    Mistake("`beeline train sac`, without a task",
+            "beeline: TASK is missing. See: beeline train --help", command("train", "sac")),
+    Mistake("`beeline train sac Pendulum-v1`, without the suite",
+            "beeline: unknown environment 'Pendulum-v1'. Did you mean 'gym/Pendulum-v1'? An id is suite/task or "
+            "package.module:EnvId; the suites are …", command("train", "sac", "Pendulum-v1")),
     Mistake("`beeline check-env tank:Tonk-v0`, where the module registers `Tank-v0`",
             "unknown environment 'tank:Tonk-v0'. Did you mean 'tank:Tank-v0'? The module registers tank:Tank-v0.",
             command("check-env", f"{MODULE}:Tonk-v0")),
@@ -337,6 +368,16 @@ MISTAKES = [
     Mistake("`beeline train bac tank:Tank-v0 --config best.toml`, where there is no such file",
             "beeline: cannot read best.toml: No such file or directory.",
             command("train", "bac", f"{MODULE}:Tank-v0", "--config", "best.toml")),
+    Mistake("`beeline eval runs`, where `runs` holds run folders",
+            "beeline: runs is not a run folder: it has no config.json. Runs in it: runs/one, runs/two.", _above),
+    Mistake("`beeline train sac tank:Tank-v0 --steps 1k`",
+            "beeline: steps = '1k' is not a whole number; allowed: >= 1.",
+            command("train", "sac", f"{MODULE}:Tank-v0", "--steps", "1k")),
+    Mistake("`beeline train sac tank:Tank-v0 --hidden 256 256`",
+            "beeline: '256' is one word too many. A list is one word, such as --hidden 256,256. See: beeline train sac --help",
+            command("train", "sac", f"{MODULE}:Tank-v0", "--hidden", "256", "256")),
+    Mistake("`beeline train sac tank:Tank-v0 --batch_size 64`",
+            "beeline: unknown option --batch_size for sac. Here it is --batch-size.", brought("--batch_size")),
     # --- names that people bring from other codes
     Mistake("`beeline train sac tank:Tank-v0 --lr 3e-4`",
             "beeline: unknown option --lr for sac. Here it is --actor-lr, --critic-lr, --alpha-lr and --value-lr.",
@@ -365,6 +406,13 @@ MISTAKES = [
     Mistake("`beeline.SAC(\"tank:Tank-v0\", learning_rate=3e-4)`",
             "unknown option 'learning_rate' for SAC. Here it is actor_lr, critic_lr, alpha_lr and value_lr.",
             python(lambda: model(f"{MODULE}:Tank-v0", learning_rate=3e-4))),
+    Mistake("`beeline.SAC(\"MlpPolicy\", \"tank:Tank-v0\")`",
+            "SAC takes one word, the environment: beeline.SAC(env). There is one kind of policy for it.",
+            python(lambda: _sac()("MlpPolicy", f"{MODULE}:Tank-v0"))),
+    Mistake("`model.learn(total_timesteps=1000)`", "unknown argument 'total_timesteps' of learn. Here it is steps.",
+            python(lambda: model(f"{MODULE}:Tank-v0").learn(total_timesteps=1000))),
+    Mistake("`model.learn(\"many\")`", "steps = 'many' is not a whole number; allowed: >= 1.",
+            python(lambda: model(f"{MODULE}:Tank-v0").learn("many"))),
     Mistake("`beeline.SAC(\"tank:Tank-v0\", policy_delay=2)`",
             "unknown option 'policy_delay' for SAC. Here it is policy_updates_per_step (policy_delay=2 is "
             "policy_updates_per_step=0.5).", python(lambda: model(f"{MODULE}:Tank-v0", policy_delay=2))),

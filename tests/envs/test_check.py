@@ -100,6 +100,20 @@ def test_findings(env, level, words):
     assert words in messages(env, level)
 
 
+def test_bounds_of_actions_are_said_one_by_one_where_they_differ():
+    assert "1 actions in [-2, 2]" in messages("gym/Pendulum-v1", "ok")
+
+    class Furnace(Base):
+        action_space = spaces.Box(np.array([0.0, -3.0]), np.array([0.05, 12.0]), dtype=np.float32)
+
+    class Wide(Base):
+        action_space = spaces.Box(np.array([0.0, -3.0]), np.array([0.05, 5000.0]), dtype=np.float32)
+
+    assert "2 actions in [0, 0.05], [-3, 12]" in messages(Furnace, "ok")
+    assert "spans" not in messages(Furnace, "warning")
+    assert "action[1] spans [-3, 5000]: exploration covers it all" in messages(Wide, "warning")
+
+
 def test_nan_and_crashes_are_errors():
     class Nan(Base):
         def step(self, action):

@@ -16,7 +16,7 @@ from pins import at_the_pins
 
 from beeline import envs
 from beeline.envs import ids, rendering, tables
-from beeline.envs.dkitty import model, robot, terrain
+from beeline.envs.dkitty import model, picture, robot, terrain
 from beeline.envs.dkitty import world as dkitty_world
 from beeline.envs.dkitty.env import DKitty
 from beeline.envs.dkitty.observation import Reading, euler_of, euler_rates, heading, layout, observe
@@ -382,6 +382,32 @@ def test_ranges_of_the_dynamics(name, gains, monkeypatch):
     for column, limits in zip(np.transpose(friction), ((0.8, 1.2), (0.003, 0.007), (5e-5, 1.5e-4))):
         spread(column, *limits)
     assert highest == pytest.approx(0.05, abs=1e-4) and made.hfield_data.size == 120 * 120
+
+
+def test_the_mass_is_scaled_as_the_engine_scales_it():
+    """All masses and inertias by one factor: what mj_setTotalmass does with the mass that was drawn."""
+    env = DKitty(VARIANTS["walk-randomdynamics"])
+    env.reset(seed=4)
+    twin = mujoco.MjModel.from_xml_string(model.xml(field=True))
+    mujoco.mj_setTotalmass(twin, env.model.body_mass.sum())
+    assert abs(env.model.body_mass.sum() - 1.834) > 0.02
+    for name in ("body_mass", "body_inertia", "body_ipos", "body_iquat"):
+        np.testing.assert_allclose(getattr(env.model, name), getattr(twin, name), rtol=1e-12, err_msg=name)
+
+
+def test_draws_are_made_in_the_order_of_the_original():
+    """Damping, friction loss, gain, the three frictions, mass, heights, then the task's own: a plain list of draws."""
+    env = DKitty(VARIANTS["walk-medium"])
+    env.reset(seed=11)
+    draw = np.random.default_rng(11)
+    made = env.model
+    assert made.dof_damping[-1] == draw.uniform(0.1, 0.2) and made.dof_frictionloss[-1] == draw.uniform(0.001, 0.005)
+    assert made.actuator_gainprm[0, 0] == draw.uniform(2.8, 3.2)
+    assert list(made.geom_friction[0]) == [draw.uniform(0.8, 1.2), draw.uniform(0.003, 0.007), draw.uniform(5e-5, 1.5e-4)]
+    assert made.body_mass.sum() == pytest.approx(draw.uniform(1.6, 2.0), rel=1e-12)
+    np.testing.assert_array_equal(made.hfield_data, draw.uniform(0.0, 0.07, 120 * 120).astype(np.float32))
+    length, angle = draw.uniform(1.0, 2.0), draw.uniform(-math.pi / 3, math.pi / 3)
+    np.testing.assert_allclose(env.goal, [-length * math.sin(angle), length * math.cos(angle)], atol=1e-12)
 
 
 def test_medium_is_lower_than_hard():
@@ -769,3 +795,36 @@ def test_drawing_changes_nothing_and_shows_the_ground_of_the_episode():
     fresh.close()
     red, green, blue = one_frame("dkitty/walk-grassland")[300:].mean((0, 1))
     assert green > blue + 20 and red > blue, "grass and soil are painted"
+
+
+@pytest.mark.parametrize("name", ["walk-smooth-road", "walk-medium", "orient-randomdynamics", "walk-uphill-stone-road"])
+def test_the_disc_of_the_target_lies_on_the_ground(name):
+    env = DKitty(VARIANTS[name])
+    env.reset(seed=1)
+    site = env.model.site("target")
+    np.testing.assert_array_equal(site.pos[:2], env.goal)
+    bottom = site.pos[2] - site.size[1]
+    if env.grid is None:
+        assert bottom == 0.0
+        return
+    x, y = env.grid.vertices()
+    beside = np.hypot(x[None] - env.goal[0], y[:, None] - env.goal[1]) < 1.5 * env.grid.cell
+    heights = env.model.hfield_data.reshape(len(y), len(x))[beside] + env.model.geom("ground").pos[2]
+    assert heights.min() <= bottom <= heights.max() + 1e-6 and bottom > -0.02
+
+
+def test_the_ground_of_a_picture_has_no_specks():
+    """Away from the robot the tiles are as bright in every picture: nothing there has a shadow."""
+    if rendering.choose_backend().name is None:
+        pytest.skip(rendering.INSTALL)
+    env = envs.make("dkitty/walk-smooth-road", render=True)
+    env.reset(seed=1)
+    frame = env.render()
+    env.close()
+    assert frame[110:, :225].min() > 120 and frame[250:, 420:].min() > 120
+
+
+def test_paint_is_linear_between_the_vertices():
+    fine = picture._finer(np.array([[0.0, 8.0], [16.0, 24.0]]), 0)
+    np.testing.assert_allclose(fine, [[2, 10], [6, 14], [10, 18], [14, 22]])
+    np.testing.assert_allclose(picture._finer(fine, 1)[0], [3, 5, 7, 9])

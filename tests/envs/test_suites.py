@@ -84,7 +84,7 @@ def test_task(env_id):
 
 @pytest.mark.parametrize("env_id", tasks())
 def test_a_short_training(env_id, tmp_path):
-    small = {"hidden": (16, 16), "batch_size": 16, "random_steps": 50, "tensorboard": False}
+    small = {"preset": "light", "hidden": (16, 16), "batch_size": 16, "random_steps": 50, "tensorboard": False}
     run = beeline.train("bac", env_id, out=tmp_path / "run", steps=300, eval_every=300, eval_episodes=1, seed=0, **small)
     last = run.metrics[-1]
     assert last["step"] == 300

@@ -5,6 +5,7 @@ of each kind ended how, and the command that repeats each one that ended badly.
 
     --kinds kills,mutations   only these kinds        --count 20      that many of each kind (kills: that many signals)
     --only "config 3 of seed 0"   this trial alone    --seed 1        other trials
+    --write docs/reliability.md   put the figures onto this page
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,12 +36,12 @@ os.environ["WANDB_MODE"] = "disabled"
 from outcome import BAD, Outcome, Shown, Trial, of_call  # noqa: E402
 
 KINDS = ("kills", "mutations", "crafted", "worlds", "limits", "serving")
-COUNTS = {"kills": 100, "mutations": 1500, "crafted": 500, "worlds": 60, "limits": 25, "serving": 40}
+COUNTS = {"kills": 100, "mutations": 1500, "crafted": 500, "worlds": 255, "limits": 25, "serving": 40}
 TITLES = {
     "kills": "SIGKILL, SIGTERM, SIGINT at random moments: train, resume, bench, bench on Ray",
     "mutations": "bits, bytes, cuts, holes, values, swaps in every file",
     "crafted": "crafted files and folders",
-    "worlds": "misbehaving environments, one lane and three",
+    "worlds": "misbehaving environments, one lane, three, and in processes",
     "limits": "full disk, read-only, limits, links, second writers",
     "serving": "live server: paths, hosts, methods, markup",
 }
@@ -142,6 +144,22 @@ def table(done: list[Done], kinds: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
+BEGIN, END = "<!-- figures: make faults -->", "<!-- end of figures -->"
+
+
+def write(page: Path, done: list[Done], arguments: argparse.Namespace) -> None:
+    """Put the figures where the page has the marks for them."""
+    from beeline import agents
+
+    names = ", ".join(f"`{name}`" for name in agents.ALGORITHMS)
+    before, _, rest = page.read_text().partition(BEGIN)
+    between, _, after = rest.partition(END)
+    if not (between and after):
+        raise SystemExit(f"{page} has no {BEGIN} … {END}")
+    head = textwrap.fill(f"At commit {arguments.commit}, with {len(agents.ALGORITHMS)} algorithms: {names}.", 128)
+    page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(done, arguments.kinds)}\n{END}{after}")
+
+
 class Worker:
     """A process that tries its share; begun again after it was lost, which counts against the trial it was at."""
 
@@ -195,6 +213,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--journal", type=Path, default=Path("faults.jsonl"))
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the figures between the marks of this page")
     parser.add_argument("--only", help="the name of one trial; it is tried whether it is in the journal or not")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--commit", default="", help=argparse.SUPPRESS)
@@ -243,6 +262,8 @@ def main(words: list[str]) -> int:
     supervise(arguments, [*words, "--commit", arguments.commit])
     done = journal(arguments.journal, arguments.commit)
     print(table(done, arguments.kinds))
+    if arguments.write:
+        write(arguments.write, done, arguments)
     bad = [each for each in done if each.kind in arguments.kinds and each.outcome in BAD]
     for each in bad:
         print(f"\n{each.outcome}: {each.detail}\n    python tests/faults/harness.py --only {each.name!r}")

@@ -123,7 +123,22 @@ def test_there_are_as_many_trials_as_are_promised() -> None:
         assert len({case.name for case in found}) == len(found)
         if kind != "kills":  # a chain has several
             assert len(found) == least or (kind == "serving" and len(found) > 35)
-    assert len(worlds.STEPS) + len(worlds.RESETS) >= 30 and len(crafted.POLICIES) >= 60
+    assert len(worlds.FAULTS) >= 30 and len(crafted.POLICIES) >= 60
+
+
+def test_the_figures_are_put_onto_the_page_of_the_documentation(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text((harness.HERE.parents[1] / "docs" / "reliability.md").read_text())
+    before, after = page.read_text().partition(harness.BEGIN)[0], page.read_text().partition(harness.END)[2]
+    arguments = harness.parsed(["--kinds", "kills", "--commit", "abc1234"])
+    harness.write(page, [harness.Done("kills", "a", "held", "", 3, "abc1234")], arguments)
+    text = page.read_text()
+    assert text.startswith(before) and text.endswith(after) and before and after
+    assert "At commit abc1234" in text and "`bee-td3`" in text and "9cc9c5b" not in text
+    assert f"| {harness.TITLES['kills']} | 3 | 3 | 0 | 0 | 0 | 0 | 0 |\n{harness.END}" in text
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no <!-- figures"):
+        harness.write(page, [], arguments)
 
 
 def test_the_journal_goes_on_where_it_was_ended(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from outcome import Outcome, Trial
-from whole_runs import SMALL, Zygote
+from whole_runs import SMALL, Zygote, imagining
 
 import beeline
 from beeline import agents
@@ -40,9 +40,10 @@ class Case:
 
 
 def options(algo: str, **changes: Any) -> dict[str, Any]:
-    """Options of a run that takes a second, as far as the algorithm has them."""
-    known = {*agents.get(algo).config.names(), *TrainConfig.names()}
-    return {name: value for name, value in (SMALL | OTHERS | changes).items() if name in known}
+    """Options of a run that takes a second, as far as the algorithm has them, and its plainest preset."""
+    known = {*agents.get(algo).config.names(), *TrainConfig.names(), "preset"}
+    chosen = {"preset": "light"} | SMALL | OTHERS | imagining(algo) | changes
+    return {name: value for name, value in chosen.items() if name in known}
 
 
 class Stop(beeline.Callback):

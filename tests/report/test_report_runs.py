@@ -103,6 +103,7 @@ def test_runs_table_filters_and_sorts(tmp_path):
     assert len(report.runs_table(tmp_path, ["state!=failed"])) == 8
     assert all(row["return"] > 300 for row in report.runs_table(tmp_path, ["return>300"]))
     assert 0 < len(report.runs_table(tmp_path, ["return>300"])) < 9
+    assert report.runs_table(tmp_path, ["algo==bac"]) == report.runs_table(tmp_path, ["algo=bac"]) != []
     ordered = report.runs_table(tmp_path, sort="-return")
     assert ordered[-1]["algo"] == "td3"  # no evaluation: last either way
     assert report.runs_table(tmp_path, sort="return")[-1]["algo"] == "td3"

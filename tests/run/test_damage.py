@@ -517,7 +517,7 @@ def test_a_run_that_is_moved_away_ends_with_a_sentence_and_goes_on_there(tmp_pat
 
 def test_a_changed_plan_is_refused_before_anything_is_built_from_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(run, lambda config: set_option(config, "agent.hidden", [10**9]))
-    for place in ("beeline.api.build", "beeline.api.Model._set_up"):
+    for place in ("beeline.training.build", "beeline.api.Model._set_up"):
         monkeypatch.setattr(place, lambda *args, **more: pytest.fail("networks were made"))
     for act in (resumed, beeline.load):
         with pytest.raises(CheckpointError, match=r"hidden was \[8, 8\] and is \[1000000000\]"):

@@ -126,15 +126,15 @@ def commands_in(text: str) -> list[list[str]]:
 
 
 def test_printed_commands_are_quoted(trained: Path, beeline: Any, tmp_path: Path) -> None:
-    from beeline import api
+    from beeline import training
     from beeline.run.folder import RunFolder
 
     with pytest.raises(RunFolderError) as caught:
         RunFolder.refuse_existing(trained)
     assert commands_in(str(caught.value)) == [["beeline", "resume", str(trained)]]
     folder = RunFolder.open(trained)
-    evaluation, training = commands_in(api._instead(folder.plan(), folder))
-    assert evaluation == ["beeline", "eval", str(trained), "--video"] and training[:4] == ["beeline", "train", "sac", WALK]
+    evaluation, anew = commands_in(training._instead(folder.plan(), folder))
+    assert evaluation == ["beeline", "eval", str(trained), "--video"] and anew[:4] == ["beeline", "train", "sac", WALK]
 
 
 def test_the_command_to_go_on_is_quoted(beeline: Any, tmp_path: Path) -> None:

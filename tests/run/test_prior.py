@@ -16,7 +16,7 @@ from toys import Walk
 from whole_runs import Zygote, flags, killed_and_resumed, same_run, small
 
 import beeline as api  # `beeline` is the fixture that runs the command
-from beeline import files
+from beeline import npz
 from beeline.agents.base import Spaces
 from beeline.agents.options import MethodConfig, OffPolicyConfig
 from beeline.errors import BeelineError, CheckpointError, ConfigError, MissingExtraError
@@ -403,7 +403,7 @@ def test_the_run_folder_has_a_copy_whose_hash_is_in_its_config(data: Path, whole
     for option, name in (("prior", "prior.npz"), ("load_prior", "load-prior.npz")):
         copy = (whole / name).read_bytes()
         assert hashlib.sha256(copy).hexdigest() == config["data"][option]
-        np.testing.assert_array_equal(files.read_npz(copy)["obs"], np.load(data)["observations"].astype(np.float32))
+        np.testing.assert_array_equal(npz.read(copy)["obs"], np.load(data)["observations"].astype(np.float32))
     assert set(CheckpointStore(whole).load(pytest.fail).memories()) == {"replay"}, "what never changes is written once"
     assert config["train"]["prior"] == str(data) and config["train"]["load_prior"] == f"{data}@65"
 
@@ -461,7 +461,8 @@ def test_a_method_without_a_replay_refuses_data_with_the_reason(data: Path, monk
     monkeypatch.setattr(OffPolicyConfig, "refuses_prior", MethodConfig.refuses_prior)
     for options in ({"prior": data}, {"load_prior": f"{data}@0"}):
         with pytest.raises(ConfigError, match=f"{next(iter(options))} is not for sac: it does not learn from a replay"):
-            Plan.make("sac", "toys:Walk-v0", None, small("sac", **options))
+            given = small("sac", **options)
+            Plan.make("sac", "toys:Walk-v0", given.pop("preset"), given)
 
 
 @pytest.mark.parametrize(

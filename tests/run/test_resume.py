@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_runs import Process, Zygote, flags, same_run, small, table, waits
+from whole_runs import Process, Zygote, flags, imagining, same_run, small, table, waits
 
 import beeline as api  # `beeline` is the fixture that runs the command
+from beeline.agents import get
 
 ALGORITHMS = ("sac", "bac", "td3", "bee-td3")
 OPTIONS: dict[str, Any] = {
@@ -22,10 +23,12 @@ OPTIONS: dict[str, Any] = {
 WALK = "toys:Walk-v0"
 
 
-def options(algo: str, **changes: Any) -> list[str]:
-    own = OPTIONS | ({"learn_after": 50} if waits(algo) else {})
-    if algo in ("ppo", "trpo"):  # without a warm-up
-        own = {name: value for name, value in own.items() if name != "random_steps"} | {"rollout": 48, "epochs": 2}
+def options(algo: str, preset: str = "light", **changes: Any) -> list[str]:
+    own = OPTIONS | {"preset": preset} | ({"learn_after": 50} if waits(algo) or preset != "light" else {}) | imagining(algo)
+    if "random_steps" not in get(algo).config.names():  # without a warm-up
+        own.pop("random_steps")
+    if algo in ("ppo", "trpo"):
+        own |= {"rollout": 48, "epochs": 2}
     return flags(own | changes)
 
 
@@ -47,6 +50,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bac", WALK, {"num_envs": 3, "steps": 600, "threads": 2, "hidden": (128, 128), "batch_size": 128}),
     ("td3", WALK, {"normalize_obs": True, "acting_noise": "pink", "n_step": 3, "critic_updates_per_step": 2}),
     ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
+    ("bac", "gym/Pendulum-v1", {"preset": "best", "policy_hidden": (8,), "steps": 300}),
+    ("bee-td3", WALK, {"preset": "best", "num_envs": 2, "policy_hidden": (8,), "steps": 300}),
     ("ppo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
     ("rrs", WALK, {"num_envs": 2, "steps": 600, "switch_every": 30, "normalize_obs": True}),
     ("bee-rrs", WALK, {"shifts": (-1.0, 0.5), "switch_every": 30, "blend": "ada"}),
@@ -64,11 +69,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bee-xtd3", "gym/Pendulum-v1", {"n_step": 3}),
     ("iql", WALK, {"num_envs": 2, "steps": 600}),
     ("obac", "gym/Pendulum-v1", {}),
+    ("pets", WALK, {"num_envs": 2, "steps": 300}),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algo", "task", "more"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("algo", "task", "more"), CASES, ids=[f"{c[0]} {c[2].get('preset', '')}".strip() for c in CASES])
 def test_three_sigkills_at_random_times_change_nothing(
     algo: str, task: str, more: dict[str, Any], beeline: Zygote, tmp_path: Path
 ) -> None:

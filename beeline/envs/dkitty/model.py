@@ -194,7 +194,7 @@ def _field_asset(field: bool, terrain: Terrain | None) -> str:
 def _ground(field: bool, terrain: Terrain | None, drawn: bool) -> str:
     grid = _drawn_grid(field, terrain)
     picture = 'material="ground"' if drawn else ""
-    floor = 'material="floor"' if drawn else ""
+    floor = f'material="{"hollows" if field and grid else "floor"}"' if drawn else ""
     if terrain is None:
         bumps = f'<geom name="ground" type="hfield" hfield="ground" pos="0 0 {RANDOM_FIELD_Z}" {picture}/>' if grid else ""
         return f'<geom name="floor" type="plane" size="5 5 0.1" {floor}/>' + bumps
@@ -209,17 +209,19 @@ def _ground(field: bool, terrain: Terrain | None, drawn: bool) -> str:
 
 
 def _looks(grid: Grid | None) -> str:
-    ground = ""
+    ground, shadow = "", 0.4  # m around the robot that the shadow map covers: a plane further off would shade itself
     if grid:
+        shadow = 7.0  # but a height field shows specks along the map's border, so that it must hold the whole field
         width, height = (TEXELS * (count - 1) for count in (grid.columns, grid.rows))
         ground = (
             f'<texture name="ground" type="2d" builtin="flat" rgb1="0.5 0.5 0.5" width="{width}" height="{height}"/>'
             '<material name="ground" texture="ground" specular="0.05" shininess="0.05"/>'
+            '<material name="hollows" rgba="0.36 0.33 0.30 1" specular="0"/>'
         )
     return f"""
   <visual>
     <global offwidth="1280" offheight="960" fovy="45"/>
-    <map znear="0.02" zfar="40"/>
+    <map znear="0.02" zfar="40" shadowclip="{shadow}"/>
     <quality shadowsize="4096" offsamples="8"/>
     <headlight ambient="0.35 0.35 0.35" diffuse="0.35 0.35 0.35" specular="0.1 0.1 0.1"/>
     <rgba haze="0.8 0.86 0.92 1"/>

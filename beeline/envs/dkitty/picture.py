@@ -52,7 +52,7 @@ class Picture:
         self.camera = mujoco.MjvCamera()
         self.camera.type = mujoco.mjtCamera.mjCAMERA_FREE
         walks = env.variant.kind == "walk"
-        self.camera.azimuth, self.camera.elevation = (125, -20) if walks else (215, -20)  # from behind, or from the front
+        self.camera.azimuth, self.camera.elevation = (112, -20) if walks else (215, -20)  # from behind, or from the front
         self.camera.distance = 1.3 if walks else 1.0
         self.scene_option = mujoco.MjvOption()
         self.scene_option.sitegroup[:] = 0
@@ -90,7 +90,7 @@ class Picture:
         model, variant = self.env.model, self.env.variant
         paint = next((PAINTS[name] for name, kind in TERRAINS.items() if kind is variant.terrain), FIELD)
         shade = np.clip(0.5 + (heights - _blurred(heights)) / (3 * paint.relief), 0.0, 1.0)
-        fine = np.repeat(np.repeat(shade[:-1, :-1], TEXELS, 0), TEXELS, 1)
+        fine = _finer(_finer(shade, 0), 1)
         grain = np.random.default_rng(0).normal(0.0, paint.grain, fine.shape)  # paint, not physics: no draw of the episode's
         low, middle, high = (np.array(colour) for colour in paint[:3])
         below, above = np.clip(2 * fine, 0, 1)[..., None], np.clip(2 * fine - 1, 0, 1)[..., None]
@@ -106,6 +106,14 @@ def gl_context() -> Any:
     """An off-screen context of the library that MUJOCO_GL names now."""
     name = os.environ.get("MUJOCO_GL", "")
     return importlib.import_module(f"mujoco.{name if name in CANDIDATES else 'glfw'}").GLContext(WIDTH, HEIGHT_PX)
+
+
+def _finer(shade: np.ndarray, axis: int) -> np.ndarray:
+    """TEXELS values for every cell along an axis, linear between the vertices on its sides."""
+    place = (np.arange(TEXELS * (shade.shape[axis] - 1)) + 0.5) / TEXELS
+    first = place.astype(int)
+    share = np.expand_dims(place - first, 1 - axis)
+    return shade.take(first, axis) * (1 - share) + shade.take(first + 1, axis) * share
 
 
 def _blurred(heights: np.ndarray, reach: int = 12) -> np.ndarray:

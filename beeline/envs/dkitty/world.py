@@ -165,7 +165,7 @@ class World:
         if self.variant.kind == "stand":
             return
         model, (x, y), z = self.model, self.goal, 0.0
-        if self.variant.terrain and self.grid and self.heights is not None:
+        if self.grid and self.heights is not None:
             z = self.grid.highest(self.heights, x, y, FOOT_REACH) + float(model.geom("ground").pos[2])
         for name in ("target", "heading"):
             site = model.site(name)
