@@ -24,7 +24,7 @@ class Ahead:
             self._thread.start()
 
     def wait(self) -> None:
-        """Return when the work is done, if there is any; the work itself may call this."""
+        """Return when the work is done, if there is any; the work itself may ask."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

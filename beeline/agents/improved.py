@@ -202,10 +202,10 @@ class Grac(OffPolicy):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def update(self, state: State, data: Data) -> tuple[State, Metrics]:
+    def learn(self, state: State, data: Data) -> tuple[State, Metrics]:
         """All updates of the data in one compiled call, which reads of the range only the bounds."""
         read = {name: state.host[name] for name in ("statistics", "bounds", "progress")}
-        after, metrics = super().update(dataclasses.replace(state, host=read), data)
+        after, metrics = super().learn(dataclasses.replace(state, host=read), data)
         return dataclasses.replace(after, host=state.host), metrics
 
     def draw_noise(self, root: Array, number: Any, batch: Batch, fit: Batch | None) -> dict[str, Any]:

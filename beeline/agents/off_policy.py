@@ -157,7 +157,7 @@ class OffPolicy(Readings, Defaults):
             self.act(self.policy(state), self.begin(rows), obs, np.ones(rows, bool), late, mode)
         count = self.config.critic_updates_per_step * lanes
         for phase in dict.fromkeys((clock.updates + call * count) % self._period for call in range(self._period)):
-            state, _ = self.update(state, self.feed(memories, clock._replace(updates=phase), count))
+            state, _ = self.learn(state, self.feed(memories, clock._replace(updates=phase), count))
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,12 @@ class OffPolicy(Readings, Defaults):
         return self.feed(memories, clock, self.config.critic_updates_per_step * self.task.lanes)
 
     def update(self, state: State, data: Data) -> tuple[State, Metrics]:
-        """All updates of the data in one compiled call; the given state is consumed, but for what is kept apart."""
-        self._ahead.wait()  # or it would be compiled twice
+        """All updates of the data in one compiled call, once it is compiled: two threads would both compile it."""
+        self._ahead.wait()
+        return self.learn(state, data)
+
+    def learn(self, state: State, data: Data) -> tuple[State, Metrics]:
+        """The call itself; the given state is consumed, but for what is kept apart."""
         kept, rest = self._split(state)
         changed, rest, metrics = self._update(kept, state.host, rest, data.train, data.fit, phase=data.first % self._period)
         return self._join(kept | changed, dataclasses.replace(rest, host=state.host)), metrics
