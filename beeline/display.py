@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NOW = 10.0  # seconds that the speed shown is taken over
 RECENT = 60.0  # seconds that the time left is reckoned from
+PATIENCE = 30.0  # seconds of work between two decisions before a line is printed of it
 LEAST = 3.0  # seconds of learning before it is said what was measured
 WATCHED = {
     "return": "eval/return", "success": "eval/success", "train": "train/return", "Q": "q/mean", "λ": "lambda", "α": "alpha",
@@ -96,6 +97,11 @@ class Pace:
         self._since = self._began = clock()
         self._busy = 0.0  # seconds of decisions
         self._marks: deque[tuple[float, int, int]] = deque()  # busy seconds, step and updates of moments a quarter second apart
+
+    @property
+    def since(self) -> float:
+        """When the decision under way began, by its clock."""
+        return self._since
 
     def begin(self, step: int, updates: int) -> None:
         """The first decision of a process comes now."""
@@ -201,12 +207,13 @@ class View:
         self.pace = Pace(self.total, every)
         self.latest: dict[str, float] = {}
         self.phase = "evaluating" if "evaluating" in every and not progress.rows else "starting"
+        self.work = ""  # of an agent before its next decision
         self.said = False
         self._due: list[str] = []
         self._first = not progress.rows
         self.compiler = Compiler(self.refresh)
         self._compiled = 0
-        trainer.on_row, trainer.on_decision = self.row, self.decided
+        trainer.on_row, trainer.on_decision, trainer.on_work = self.row, self.decided, self.working
         self._clock = _Clock(self)
         trainer.events.append(self._clock)
         self.say(f"{plan.algo} on {plan.env}, seed {config.seed}, {self.total:,} environment steps")
@@ -238,6 +245,7 @@ class View:
 
     def decided(self) -> None:
         """After every decision, before its events."""
+        self.work = ""
         trainer, count = self.trainer, self.compiler.count
         self.pace.decided(trainer.progress.step, trainer.progress.updates, count != self._compiled)
         self._compiled = count
@@ -245,6 +253,11 @@ class View:
         if self._due:
             self.phase = self._due[0]
             self.refresh()
+
+    def working(self, words: str) -> None:
+        """An agent says what it does before its next decision."""
+        self.work = words
+        self.refresh()
 
     def over(self) -> None:
         """After the events of a decision."""
@@ -275,6 +288,8 @@ class View:
         """What goes on, if it is not decisions; else their speed."""
         if self.compiler.busy:
             return "compiling"
+        if self.work:
+            return self.work
         rate = self.pace.rate
         return self.phase or ("" if rate is None else f"{rate:,.0f} steps/s")
 
@@ -311,7 +326,7 @@ class View:
     def close(self) -> None:
         """Leave the last state on the screen, and the trainer as it was."""
         trainer = self.trainer
-        trainer.on_row, trainer.on_decision = lambda row: None, lambda: None
+        trainer.on_row, trainer.on_decision, trainer.on_work = lambda row: None, lambda: None, lambda words: None
         trainer.events = [event for event in trainer.events if event is not self._clock]
         self.phase, self.compiler.busy = "", False
         self.compiler.close()
@@ -319,7 +334,17 @@ class View:
 
 
 class LineDisplay(View):
-    """One line per recorded row, for logs and pipes."""
+    """One line per recorded row, for logs and pipes, and one every half minute of an agent's work between two decisions."""
+
+    _told = 0.0
+
+    def working(self, words: str) -> None:
+        """Print what goes on, where it takes long."""
+        super().working(words)
+        now = time.perf_counter()
+        if now - max(self._told, self.pace.since) >= PATIENCE:
+            self._told = now
+            self.say(f"step {self.trainer.progress.step:>9,}: {words}")
 
     def say(self, text: str) -> None:
         """Print a line."""

@@ -67,6 +67,34 @@ class WithPrior:
         return Data(joined(prior, own), clock.updates)
 
 
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """Every batch has `real` transitions of the replay, first, and imagined ones of the memory "model" (MBPO)."""
+
+    uniform: Uniform
+    real: int
+
+    def __call__(self, memories: Mapping[str, Replay], clock: Clock, updates: int) -> Data:
+        """Batches by the number of their update, with a stream for each memory."""
+        imagined = self.uniform.batch_size - self.real
+        parts = [("replay", self.real), ("model", imagined)]
+        drawn = [self.uniform.batch(memories[name], clock, updates, size, name) for name, size in parts if size]
+        return Data(drawn[0] if len(drawn) == 1 else joined(*drawn), clock.updates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What one feed draws to train on, and beside it real transitions to fit V on (MB-BAC)."""
+
+    train: Feed
+    fit: Uniform
+
+    def __call__(self, memories: Mapping[str, Replay], clock: Clock, updates: int) -> Data:
+        """Both by the number of their update."""
+        fit = self.fit.batch(memories["replay"], clock, updates, self.fit.batch_size, "exploit")
+        return self.train(memories, clock, updates)._replace(fit=fit)
+
+
 def joined(first: Batch, second: Batch) -> Batch:
     """Batches of the same updates side by side."""
     names = {**(first.extras or {}), **(second.extras or {})}

@@ -21,7 +21,7 @@ import numpy as np
 from beeline import trees
 from beeline.agents.base import Agent
 from beeline.collect import Collector
-from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted, ModelError
 from beeline.evaluate import Evaluation, Player, evaluate
 from beeline.handed import Callback, Diagnoser, EvaluationEvent, PolicyWriter, Progress, Record, Restorable, StepEvent, Store
 from beeline.memory import Clock, Data, Replay
@@ -64,6 +64,7 @@ class Trainer:
         self.stop_requested: Callable[[], bool] = lambda: False
         self.on_decision: Callable[[], None] = lambda: None
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self.on_work: Callable[[str], None] = lambda words: None  # what goes on while an agent prepares
         self.description: dict[str, Any] = {}  # of the plan, which a checkpoint vouches for
         self.stopping = False  # whether a callback wants to end the training
         self._saved: tuple[int, int] | None = None  # decisions and rows at the last checkpoint
@@ -104,12 +105,17 @@ class Trainer:
         except Interrupted:
             self.save()  # with what is still due noted, so that a resumed run has every row of one never stopped
             return False
+        except ModelError as error:
+            self.save()  # nothing has changed since the decision before
+            raise ModelError(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
-            raise type(error)(f"at step {self.progress.step} of the run: {error}{kept}") from error
+            raise type(error)(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
         self.save()
         return self.progress.step >= until
+
+    def _kept(self) -> str:
+        return f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
 
     def begin(self) -> None:
         """Reset the environments and write the checkpoint of step 0."""
@@ -120,6 +126,7 @@ class Trainer:
 
     def _turn(self) -> None:
         """One decision."""
+        self.agent.tell = self.on_work
         prepared = self.agent.prepare(self.state, self.memories, self.clock, self.stop_requested)
         if prepared is None:
             self.stopping = True  # given up half-way: the run resumes before it
@@ -231,7 +238,8 @@ class Trainer:
         if target is None or (store is None and moment == self._saved):
             return
         arrays = trees.to_arrays(self.state, "agent") | trees.to_arrays(self.carry, "carry")
-        arrays |= trees.to_arrays(self.metrics, "metrics")
+        measured = {name: value for name, value in self.metrics.items() if not name.startswith("time/")}  # of this process
+        arrays |= trees.to_arrays(measured, "metrics")
         arrays |= {f"best{name}": value for name, value in self.best_policy.items()}
         meta: dict[str, Any] = {
             "identity": self.identity,
@@ -258,11 +266,12 @@ class Trainer:
         memories = checkpoint.memories()
         lanes = len(self.collector.envs)
         for name, memory in memories.items():
-            if (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
+            if memory.collected and (memory.lanes, len(meta["collector"]["lanes"])) != (lanes, lanes):
                 raise CheckpointError(f"it is of {memory.lanes} environments side by side, and num_envs is {lanes}.")
             if name not in self.memories or memory.capacity != self.memories[name].capacity:
                 held = self.memories[name].capacity if name in self.memories else "none"
-                raise CheckpointError(f"its {name} has {memory.capacity} rows, and replay_capacity is {held}.")
+                option = "replay_capacity" if memory.collected else "imagined_rows"
+                raise CheckpointError(f"its {name} has {memory.capacity} rows, and {option} is {held}.")
         self.memories |= memories
         self.collector.replay = self.replay
         self.state = trees.from_arrays(self.state, arrays, "agent")

@@ -72,6 +72,7 @@ class MemorySpec:
 
     columns: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     capacity: int | None = None  # rows; None: as the run's `replay_capacity` says
+    imagined: bool = False  # single transitions of a model (`beeline.imagined`), not what the environments gave
 
 
 class CounterStream:
@@ -92,6 +93,8 @@ class CounterStream:
 
 class Replay:
     """Ring of `capacity` rows over all lanes, `capacity // lanes` each; an episode of L steps takes L + 1 rows."""
+
+    collected = True  # whether rows come from the environments, a lane of them from each
 
     def __init__(
         self, capacity: int, obs_dim: int, action_dim: int, lanes: int = 1, columns: Mapping[str, tuple[int, ...]] | None = None

@@ -56,6 +56,7 @@ _UPDATES = "tests/agents/test_off_policy.py::test_consecutive_updates_equal_the_
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
 
 
+_WORLD, _WORLD_TESTS = "beeline/envs/dkitty/world.py", "tests/envs/test_dkitty.py"
 _PPO, _PPO_TESTS = "beeline/agents/on_policy.py", "tests/agents/test_ppo.py"
 _PPO_UPDATES = f"{_PPO_TESTS}::test_consecutive_updates_equal_the_specification_in_every_number[tight]"
 _PPO_RATIO = f"{_PPO_TESTS}::test_a_rollout_is_the_current_policys_own"
@@ -315,6 +316,27 @@ MUTANTS = (
         "maxq: the action at s for the one at s'",
         (Edit("beeline/memory.py", "self._action_at(following)", "self._action_at(index)"),),
         (f"{_MAXQ}::test_the_feed_brings_the_action_that_was_taken_next",),
+    ),
+    Mutant(
+        "dkitty: inertia is not scaled with the mass",
+        (Edit(_WORLD, "for masses in (model.body_mass, model.body_inertia,", "for masses in (model.body_mass,"),),
+        (f"{_WORLD_TESTS}::test_the_mass_is_scaled_as_the_engine_scales_it",),
+    ),
+    Mutant(
+        "dkitty: the ground is drawn before the dynamics",
+        (Edit(_WORLD, "            self._draw_dynamics(draw)\n            self._draw_ground(draw)\n",
+              "            self._draw_ground(draw)\n            self._draw_dynamics(draw)\n"),),
+        (f"{_WORLD_TESTS}::test_draws_are_made_in_the_order_of_the_original",),
+    ),
+    Mutant(
+        "deploy: what was measured long ago is acted on",
+        (Edit("beeline/deploy/controller.py", "if age > self.limits.max_age:", "if age > 10 * self.limits.max_age:"),),
+        ("tests/deploy/test_controller.py::test_a_stale_observation",),
+    ),
+    Mutant(
+        "deploy: the way to the safe pose has no speed limit",
+        (Edit("beeline/deploy/controller.py", "self._command + np.clip(goal - self._command, -reach, reach)", "goal.copy()"),),
+        ("tests/deploy/test_controller.py::test_a_tick_that_comes_far_too_late",),
     ),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -105,8 +106,35 @@ def algorithm_options() -> str:
     return table(["option", *configs, "allowed", "what it does"], rows)
 
 
+ROBOTS = ("mbpo/hopper", "mbpo/walker2d", "mbpo/ant", "mbpo/humanoid", "gym/HalfCheetah-v5", "gym/InvertedPendulum-v5")
+
+
+def model_presets() -> str:
+    """What the presets of MBPO and the events of CMLO are for each robot, where they differ from each other."""
+    asked = [("mbpo", "light"), ("mbpo", "paper"), ("mbpo", "mbrl"), ("cmlo", "paper")]
+    rows = []
+    for algo, preset in asked:
+        found = [agents.make_config(algo, task, preset, {}) for task in ROBOTS]
+        for name in found[0].names():
+            values = [shown(getattr(each, name)) for each in found]
+            own = algo == "mbpo" or name.startswith("event_")  # the others are those of mbrl
+            if own and len(set(values)) > 1:
+                rows.append([f"{algo} `{preset}`", f"`{name}`", *values])
+    return table(["preset", "option", *(f"`{task}`" for task in ROBOTS)], rows)
+
+
+def model_preset_table(algo: str) -> str:
+    """Every option of a method with a learned model on Hopper, by preset."""
+    columns = {f"{name}, Hopper": agents.make_config(algo, "mbpo/hopper", name, {}) for name in agents.get(algo).presets}
+    first = next(iter(columns.values()))
+    rows = [[f"`{name}`", *(shown(getattr(each, name)) for each in columns.values())] for name in first.names()]
+    return table(["option", *columns], rows)
+
+
 def preset_table(algo: str) -> str:
     """Every option of an algorithm under its presets, the default first; columns of `paper` that agree are one."""
+    if "mbrl" in agents.get(algo).presets or algo == "cmlo":
+        return model_preset_table(algo)
     columns: dict[str, Any] = {}
     for preset in agents.get(algo).presets:
         if preset != "paper":
@@ -270,6 +298,93 @@ def starting_temperature() -> str:
     return table(["line", "α at the start", *(f"{step:,} steps" for step in steps)], rows)
 
 
+# --- D'Kitty ----------------------------------------------------------------------------------------------------------
+
+WALK_PLAN = DOCS.parent / "benchmarks" / "dkitty_walk.toml"
+WALK_RECORDS = RECORDS / "dkitty-walk"
+WALK_CURVES = DOCS / "images" / "dkitty-walk.png"  # docs/draw_dkitty.py
+POLICIES = DOCS.parent / "examples" / "policies"
+COLUMNS_OF_STEPS = 6
+
+
+def dkitty_rewards() -> str:
+    """What benchmarks/dkitty_rewards.py measured."""
+    terms = {"upright": "upright", "falling": "fall", "target_distance": "distance", "heading": "heading",
+             "small_bonus": "small bonus", "big_bonus": "big bonus"}  # fmt: skip
+    rows = [
+        [row["who"], f"{row['return']:.0f} ± {row['return_std']:.0f}", f"{row['steps']:.0f}", f"{row['fallen']:.0%}",
+         *(f"{row[name]:.0f}" for name in terms)]
+        for row in json.loads((RECORDS / "dkitty-rewards.json").read_text())["rows"]
+    ]  # fmt: skip
+    rows = [[row[0], *(cell.replace("-", "−") for cell in row[1:])] for row in rows]
+    return table(["", "return", "steps", "falls", *terms.values()], rows)
+
+
+def dkitty_walk() -> str:
+    """Success and return of the D'Kitty runs that are recorded, beside those that are planned, and their curves."""
+    planned = bench_plan.expand(bench_plan.read_file(WALK_PLAN))
+    kept = bench_plan.recorded(WALK_RECORDS) if WALK_RECORDS.exists() else []
+    key = lambda run: (run.task, run.variant, run.seed)  # noqa: E731
+    if not kept:
+        return f"None of the {len(planned)} runs of the plan is recorded yet, so there is nothing to show."
+    curves = {key(run): read_metrics(WALK_RECORDS / run.folder / "metrics.csv") for run in kept}
+    evaluated = {name: [row for row in rows if row["eval/return"] is not None] for name, rows in curves.items()}
+    every = sorted({row["step"] for rows in evaluated.values() for row in rows} - {0})
+    shown_steps = every[:: -(-len(every) // COLUMNS_OF_STEPS)] if len(every) > COLUMNS_OF_STEPS else every
+    shown_steps = sorted({*shown_steps, *every[-1:]})
+    rows = []
+    for task, variant, seed in dict.fromkeys([*map(key, kept), *map(key, planned)]):
+        found = {row["step"]: row for row in evaluated.get((task, variant, seed), [])}
+        cells = [_success_and_return(found.get(step)) for step in shown_steps]
+        rows.append([task, variant, str(seed), *cells])
+    reached = {key(run): int(curves[key(run)][-1]["step"]) for run in kept}
+    going = [
+        f"{run.task} (seed {run.seed}) had come to step {reached[key(run)]:,} of {run.steps:,}"
+        for run in kept
+        if reached[key(run)] < run.steps
+    ]
+    left = len(set(map(key, planned)) - set(map(key, kept)))
+    going += [f"{left} of the {len(planned)} planned runs had not begun"] if left else []
+    missing = f"\n\nThe matrix is not finished: when this was written, {', and '.join(going)}." if going else ""
+    picture = f"![Success and return while training](images/{WALK_CURVES.name})\n\n" if WALK_CURVES.exists() else ""
+    return picture + table(["task", "algorithm", "seed", *(f"{step:,.0f} steps" for step in shown_steps)], rows) + missing
+
+
+def _success_and_return(row: dict[str, Any] | None) -> str:
+    return f"{row['eval/success']:.0%}, {row['eval/return']:.0f}".replace("-", "−") if row else "–"
+
+
+def dkitty_policies() -> str:
+    """The policies of examples/policies, with their labels."""
+    labels = json.loads((POLICIES / "labels.json").read_text())
+    if not labels:
+        return "None yet: the runs that they would come from have not finished."
+    rows = [
+        [
+            f"`{name}`", label["algo"], f"{label['step']:,}", f"{label['success']:.0%}", f"{label['fallen']:.0%}",
+            f"{label['walked']:.2f} ± {label['walked_std']:.2f} m", str(label["episodes"]),
+        ]
+        for name, label in labels.items()
+    ]  # fmt: skip
+    return table(["policy", "algorithm", "steps", "success", "falls", "nearer to the target by", "episodes"], rows)
+
+
+def dkitty_terrains() -> str:
+    """How far these policies walk on the four terrains."""
+    file = POLICIES / "terrains" / "terrains.json"
+    if not file.exists():
+        return "Nothing has walked there yet."
+    rows = [
+        [
+            row["policy"], row["terrain"], f"{row['target']:g} m",
+            f"{row['walked']:.2f}" + ("" if row["walked_std"] is None else f" ± {row['walked_std']:.2f}") + " m",
+            f"{row['success']:.0%}", f"{row['fallen']:.0%}", str(row["episodes"]),
+        ]
+        for row in json.loads(file.read_text())["summary"]
+    ]  # fmt: skip
+    return table(["policy", "terrain", "target", "distance walked", "success", "falls", "episodes"], rows).replace("-0.", "−0.")
+
+
 # --- the default preset -----------------------------------------------------------------------------------------------
 
 MARKS = (25_000, 50_000, 100_000)
@@ -352,10 +467,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "comparison aggregates": comparison_aggregates,
     "comparison improvement": comparison_improvement,
     "starting temperature": starting_temperature,
+    "dkitty rewards": dkitty_rewards,
+    "dkitty walk": dkitty_walk,
+    "dkitty policies": dkitty_policies,
+    "dkitty terrains": dkitty_terrains,
+
+
     "defaults probe": defaults_probe,
     "defaults scores": defaults_scores,
     "mistakes": mistakes,
     "foreign names": foreign_names,
+    "model presets": model_presets,
     **{f"presets {name}": functools.partial(preset_table, name) for name in agents.OWN},
 }
 

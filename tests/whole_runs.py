@@ -37,7 +37,11 @@ SMALL: dict[str, Any] = {
 
 
 IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
-    "model_members": 2, "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+    "critic_updates_per_step": 2, "policy_updates_per_step": 2.0, "model_members": 3, "model_elites": 2, "model_hidden": (8,),
+    "model_decay": (1e-5,), "model_batch_size": 16, "model_every": 25, "model_batches": 10, "model_first_batches": 20,
+    "branches": 3, "epoch_steps": 40, "imagined_rows": 500, "rollout_schedule": (0, 2, 1, 3), "real_ratio": 0.3,
+    "event_every": 10, "event_threshold": 0.3, "event_first": 15, "event_least": 20, "event_most": 40,
+    "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
 }  # fmt: skip
 
 

@@ -66,6 +66,7 @@ class Agent(Protocol):
     metric_names: tuple[str, ...]
     memories: Mapping[str, MemorySpec]
     on_policy: bool  # whether the action of a turn waits for the update that is due in it, so that no old policy acts
+    tell: Callable[[str], None]  # the run sets it: what `prepare` says goes on, in a few words
 
     def init(self, seed: int) -> Any:
         """The state before the first step."""
@@ -146,6 +147,7 @@ class Defaults:
 
     parts: tuple[str, ...] = ()
     on_policy: bool = False
+    tell: Callable[[str], None] = staticmethod(lambda words: None)
 
     def begin(self, lanes: int) -> Any:
         """Acting carries nothing."""

@@ -33,6 +33,9 @@ FROM: dict[str, tuple[str, str]] = {
     "bee-xtd3": (_BEE, "Div99/XQL; the combination is ours"),
     "xtd3": ("Garg et al. 2023", "Div99/XQL"),
     "iql": ("Kostrikov et al. 2022", "ikostrikov/implicit_q_learning"),
+    "mbpo": ("Janner et al. 2019", "jannerm/mbpo and mbrl-lib"),
+    "mb-bac": (_BEE, "the paper's algorithm box; no code is public"),
+    "cmlo": ("Ji et al. 2022", "the authors' fork of mbrl-lib"),
     "obac": ("Luo et al. 2024", "Roythuly/OBAC"),
 }
 COST: dict[str, float] = {}

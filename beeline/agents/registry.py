@@ -152,6 +152,11 @@ OWN: dict[str, Entry] = {
         bee(_XTD3, "X-TD3 under the BEE operator"),
         _XTD3,
         _own("iql", "iql", "IQLConfig", "implicit Q-learning online: V in-sample, policy by weighted regression", "in-sample"),
+        _own("mbpo", "mbpo", "MBPOConfig", "SAC on short rollouts of a learned model", "model-based"),
+        _own("mb-bac", "mbpo", "MBBACConfig", "MBPO under the BEE operator: V on real transitions, targets on the model's",
+             "model-based"),
+        _own("cmlo", "mbpo", "CMLOConfig", "MBPO whose model is trained when what was met has outgrown it", "model-based",
+             presets="PRESETS_CMLO"),
         _own("obac", "obac", "OBACConfig", "SAC that clones the buffer where an in-sample critic is ahead of it", "in-sample"),
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
 from beeline.envs import ids, known, registry, remote, trust
 from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
+from beeline.imagined import Imagined
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
 from beeline.options import TrainConfig
@@ -169,16 +170,19 @@ def make_loading(given: Mapping[str, prior.Prior], memories: Mapping[str, Replay
 
 def make_memories(agent: Agent, plan: Plan, loaded: int = 0) -> dict[str, Replay]:
     """The memories that an agent wants, if they fit into the memory that is free; `loaded` rows come from elsewhere."""
-    spaces, made = agent.task.spaces, {}
+    spaces, made = agent.task.spaces, dict[str, Replay]()
     for name, spec in agent.memories.items():
         capacity = spec.capacity or plan.train.replay_capacity
-        plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())), loaded)
+        option = "imagined_rows" if spec.imagined else "replay_capacity"
         try:
+            if spec.imagined:
+                plan.check_free(option, capacity, capacity, 2 * spaces.obs_dim + spaces.action_dim + 1)
+                made[name] = Imagined(capacity, spaces.obs_dim, spaces.action_dim)
+                continue
+            plan.check_memory(spaces.obs_dim, spaces.action_dim, sum(map(math.prod, spec.columns.values())), loaded)
             made[name] = Replay(capacity, spaces.obs_dim, spaces.action_dim, agent.task.lanes, spec.columns)
         except MemoryError as error:
-            raise ConfigError(
-                f"this run asks for more memory than there is ({error}): lower replay_capacity = {capacity}."
-            ) from error
+            raise ConfigError(f"this run asks for more memory than there is ({error}): lower {option} = {capacity}.") from error
     return made
 
 

@@ -191,7 +191,9 @@ class CheckpointStore:
     def _referenced(self, manifests: list[_Manifest]) -> set[str]:
         """Return the names of all segments that one of these manifests needs, or that the next save builds on."""
         rings = [base for base, _ in self._bases.values()]
-        rings += [ring for manifest in manifests for ring in manifest.rings.values()]
+        rings += [
+            ring for each in manifests for ring in each.rings.values() if not ring.imagined or each is manifests[-1]
+        ]  # of what was imagined, only the newest checkpoint keeps the rows
         return {segment.name for ring in rings for segment in ring.segments}
 
     # --- loading -----------------------------------------------------------------------------------------------------
@@ -219,13 +221,15 @@ class CheckpointStore:
         damage = []
         for candidate in candidates:
             try:
-                return self._load(candidate, with_replay, usable)
+                return self._load(candidate, with_replay, usable, report)
             except CheckpointError as error:
                 damage.append(f"step {candidate}: {str(error).rstrip('.')}")
                 report(f"The checkpoint of step {candidate} is damaged: {str(error).rstrip('.')}.")
         raise CheckpointError(f"no checkpoint in {self._checkpoints} is intact: {'; '.join(damage)}.")
 
-    def _load(self, step: int, with_replay: bool, usable: Callable[[Mapping[str, Any]], object]) -> Checkpoint:
+    def _load(
+        self, step: int, with_replay: bool, usable: Callable[[Mapping[str, Any]], object], report: Callable[[str], None]
+    ) -> Checkpoint:
         manifest = self._read_manifest(step)
         usable(manifest.meta)
         data = segments.read_verified(self.folder(step) / manifest.state, manifest.sha256, manifest.size)
@@ -241,8 +245,18 @@ class CheckpointStore:
         arrays = {name.removeprefix(_PREFIX): array for name, array in members.items()}
         memories: dict[str, Replay] = {}
         for name, ring in manifest.rings.items() if with_replay else ():
-            memories[name] = segments.read_ring(self._replay_folder, ring, opened[name])
-            self._bases[name] = ring, weakref.ref(memories[name])
+            try:
+                memories[name] = segments.read_ring(self._replay_folder, ring, opened[name])
+            except CheckpointError as error:
+                if not ring.imagined:
+                    raise
+                memories[name] = segments.empty(ring)
+                report(
+                    f"the imagined rows of the checkpoint of step {step} cannot be read ({error}), and only the newest one keeps "
+                    "them: they are imagined again, so this run will differ from one never stopped."
+                )
+            else:
+                self._bases[name] = ring, weakref.ref(memories[name])
         return Checkpoint(step, arrays, manifest.meta, memories)
 
     def _read_manifest(self, step: int) -> _Manifest:

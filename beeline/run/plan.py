@@ -100,11 +100,15 @@ class Plan:
         `more` is how many numbers a row has beside observation, action and reward, `loaded` how many rows come from elsewhere.
         """
         rows = min(self.train.replay_capacity, self.train.steps + self.train.num_envs + loaded)
-        each = 4 * (obs_dim + action_dim + 1 + more) + 1  # as memory.py stores them: float32, and a byte of flags
+        self.check_free("replay_capacity", self.train.replay_capacity, rows, obs_dim + action_dim + 1 + more)
+
+    def check_free(self, option: str, given: int, rows: int, numbers: int) -> None:
+        """So many rows of so many numbers must fit into the memory that is free."""
+        each = 4 * numbers + 1  # as memory.py stores them: float32, and a byte of flags
         free = runtime.free_memory()
         if free is not None and rows * each > free:
             raise ConfigError(
-                f"replay_capacity = {self.train.replay_capacity} is too much: {rows:,} rows of {each:,} bytes are "
+                f"{option} = {given} is too much: {rows:,} rows of {each:,} bytes are "
                 f"{rows * each / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of memory are free; allowed here: <= {free // each}."
             )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from beeline import files, npz
 from beeline.errors import CheckpointError, UnreadableError
+from beeline.imagined import Imagined
 from beeline.memory import Replay
 
 SEGMENT_BYTES = 64 << 20  # a longer stretch of rows becomes several segments, which bounds the memory of a save
@@ -44,6 +45,7 @@ class Ring:
     open: tuple[bool, ...]
     segments: tuple[Segment, ...]
     columns: dict[str, tuple[int, ...]] = field(default_factory=dict)  # beside the four of every transition
+    imagined: bool = False  # whether only the newest checkpoint keeps its rows
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -60,6 +62,7 @@ class Ring:
                 open=tuple(flag is True for flag in value["open"]),
                 segments=tuple(_segment(entry) for entry in value["segments"]),
                 columns={str(name): tuple(map(_count, shape)) for name, shape in value.get("columns", {}).items()},
+                imagined=value.get("imagined", False) is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"the manifest's replay is malformed: {error}") from error
@@ -130,6 +133,7 @@ def write_ring(folder: Path, replay: Replay, base: Ring | None, taken: set[str])
         open=tuple(replay.is_open(lane) for lane in lanes),
         segments=tuple(kept),
         columns=replay.extra_columns,
+        imagined=not replay.collected,
     )
 
 
@@ -173,13 +177,15 @@ def read_verified(path: Path, sha256: str, size: int) -> bytes:
 def read_ring(folder: Path, ring: Ring, opened: NDArray | None) -> Replay:
     """Make the replay again, verifying every segment as it is read, one at a time."""
     try:
-        replay = Replay(ring.capacity, ring.obs_dim, ring.action_dim, ring.lanes, ring.columns)
+        replay = empty(ring)
     except (ValueError, MemoryError) as error:
         raise CheckpointError(f"the replay cannot be made: {error}") from error
     if opened is None or opened.shape != (ring.lanes, ring.obs_dim):
         raise CheckpointError("the open rows are missing")
     size = replay.rows_per_lane
     reached = [max(0, rows + is_open - size) for rows, is_open in zip(ring.rows, ring.open)]
+    if ring.imagined:
+        reached = [max(*pair) for pair in zip(reached, ring.episode_start)]
     for segment in ring.segments:
         columns = _columns(read_verified(folder / segment.name, segment.sha256, segment.size), segment, ring)
         offset = 0
@@ -194,6 +200,15 @@ def read_ring(folder: Path, ring: Ring, opened: NDArray | None) -> Replay:
             raise CheckpointError(f"no segment has rows {reached[lane]} and up of lane {lane}")
         replay.restore_lane(lane, ring.rows[lane], ring.episode_start[lane], opened[lane] if ring.open[lane] else None)
     return replay
+
+
+def empty(ring: Ring) -> Replay:
+    """A replay of this geometry without rows."""
+    if ring.imagined:
+        if ring.lanes != 1 or ring.columns != {"next_obs": (ring.obs_dim,)}:
+            raise CheckpointError("the manifest's memory of imagined rows is malformed")
+        return Imagined(ring.capacity, ring.obs_dim, ring.action_dim)
+    return Replay(ring.capacity, ring.obs_dim, ring.action_dim, ring.lanes, ring.columns)
 
 
 def _columns(data: bytes, segment: Segment, ring: Ring) -> Mapping[str, NDArray]:

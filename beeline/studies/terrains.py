@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from beeline.deploy import Controller, OnnxPolicy
+from beeline.deploy import Controller, OnnxPolicy, Outcome
 from beeline.deploy.simulated import SimulatedRobot, variant_of
 from beeline.envs.dkitty.robot import CONTROL_STEP
 from beeline.envs.dkitty.terrain import TERRAINS
@@ -41,11 +41,16 @@ def parse(given: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def walk(policy: Any, terrain: str, seed: int) -> Row:
-    """One episode on a terrain, from its start to its end."""
-    variant = variant_of(f"walk-{terrain}")
+def episode(policy: Any, task: str, seed: int) -> Outcome:
+    """One episode of a task, such as walk-medium, from its start to its end."""
+    variant = variant_of(task)
     robot = SimulatedRobot(variant, seed)
-    outcome = Controller(policy, robot, robot.clock, robot.goal).run(variant.steps)
+    return Controller(policy, robot, robot.clock, robot.goal).run(variant.steps)
+
+
+def walk(policy: Any, terrain: str, seed: int) -> Row:
+    """One episode on a terrain."""
+    outcome = episode(policy, f"walk-{terrain}", seed)
     return {
         "terrain": terrain,
         "seed": seed,
@@ -91,7 +96,7 @@ def run(out: Path, policies: Mapping[str, Any], *, episodes: int = EPISODES) -> 
     rows: list[Row] = []
     for name, policy in read.items():
         for terrain in TERRAINS:
-            rows += [{"policy": name, **walk(policy, terrain, SEED + episode)} for episode in range(episodes)]
+            rows += [{"policy": name, **walk(policy, terrain, SEED + number)} for number in range(episodes)]
     summary = summarise(rows)
     output.make_folder(out)
     about = {name: {key: value for key, value in policy.meta.items() if key != "config"} for name, policy in read.items()}

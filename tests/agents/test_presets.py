@@ -47,6 +47,8 @@ def test_light_preset_is_for_a_laptop(algo: str) -> None:
         assert (config.hidden, config.population, config.particles, config.model_members) == ((128,) * 3, 128, 1, 5)
     elif algo in ("ppo", "trpo"):  # its own small networks and minibatches, and no warm-up
         assert (config.hidden, config.batch_size) == ((64, 64), 64)
+    elif ALGORITHMS[algo].group == "model-based":  # a model wants more to begin with
+        assert (config.hidden, config.batch_size, config.random_steps) == ((256, 256), 256, 5_000)
     else:
         assert (config.hidden, config.batch_size, config.random_steps) == ((256, 256), 256, 1_000)
 

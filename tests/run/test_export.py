@@ -76,6 +76,21 @@ def test_actions_equal_ours(algo: str, options: dict[str, Any], scaled: bool) ->
     assert (theirs >= SPACES.action_low).all() and (theirs <= SPACES.action_high).all()
 
 
+PLANS = {"pets"}  # their action is no function of weights and one observation
+
+
+@pytest.mark.parametrize("algo", agents.OWN)
+def test_every_algorithm_is_exported_or_says_why_it_is_not(algo: str) -> None:
+    agent = agents.get(algo).build(agents.make_config(algo, "gym/any", "light", {}), SPACES)
+    policy = Policy(agent, agent.blank_policy(), describe(algo, "gym/any", agent, step=0, repeat=1))
+    if algo in PLANS:
+        with pytest.raises(ExportError, match=rf"a policy of {algo} cannot be exported: {algo} has no policy network"):
+            session_of(policy)
+        return
+    session = session_of(policy)
+    assert exporting.difference(policy, lambda obs: session.run(["action"], {"observation": obs})[0]) <= 1e-5
+
+
 def test_a_graph_by_hand() -> None:
     # obs 3 -> (3 - 1)/2 = 1; far away it is 10; tanh(0.5 · 1); the range 0 to 4 has its middle at 2
     policy = untrained("td3", Spaces(1, (0.0,), (4.0,)), hidden=(1,), network="mlp", normalize_obs=True)
