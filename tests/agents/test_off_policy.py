@@ -363,8 +363,8 @@ def test_many_updates_in_one_call_equal_as_many_calls(algo: str, options: dict, 
         np.testing.assert_allclose(metrics[name], latest[name], rtol=1e-3, atol=1e-5)
 
 
-@settings_of(max_examples=40, deadline=None)
-@given(st.integers(0, 5), st.integers(0, 9), st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=3))
+@settings_of(max_examples=8, deadline=None)
+@given(st.integers(0, 5), st.integers(0, 9), st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=2))
 def test_noise_is_that_of_each_update_drawn_alone_however_updates_are_spread_over_calls(
     seed: int, number: int, interval: int, calls: list[int]
 ) -> None:
