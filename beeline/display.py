@@ -274,7 +274,11 @@ class View:
         if seconds >= LEAST and left is not None:
             self.said = True
             speed = f"{updates:,.0f} updates/s, {steps:,.0f} steps/s"
-            self.say(f"measured here: {speed}; about {_in_words(left)} to go with evaluations")
+            if self._first:  # what is gone included, such as the warm-up
+                whole = f"{self.total:,} steps in about {_in_words(self.pace.elapsed + left)}"
+            else:
+                whole = f"about {_in_words(left)} to go"
+            self.say(f"measured here: {speed}; {whole}")
 
     def row(self, row: dict[str, Any]) -> None:
         """Take over a row's values."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from beeline.errors import ConfigError
-from beeline.memory import Batch, Clock, Data, Replay
+from beeline.memory import Batch, Clock, Data, Recency, Replay
 
 
 class Feed(Protocol):
@@ -27,16 +27,17 @@ class Uniform:
     gamma: float
     n_step: int = 1
     next_action: bool = False  # whether a batch brings the action taken at s' (extras next_action, next_action_valid)
+    recency: Recency | None = None  # how the weight of a transition of the replay falls with its age
 
     def __call__(self, memories: Mapping[str, Replay], clock: Clock, updates: int) -> Data:
         """Batches by the number of their update."""
-        return Data(self.batch(memories["replay"], clock, updates, self.batch_size, "replay"), clock.updates)
+        return Data(self.batch(memories["replay"], clock, updates, self.batch_size, "replay", self.recency), clock.updates)
 
-    def batch(self, memory: Replay, clock: Clock, updates: int, size: int, stream: str) -> Batch:
+    def batch(self, memory: Replay, clock: Clock, updates: int, size: int, stream: str, recency: Recency | None = None) -> Batch:
         """`[updates, size]` transitions of one memory."""
         return memory.sample(
             clock.seed, clock.updates, updates, size,
-            gamma=self.gamma, n_step=self.n_step, stream=stream, with_next_action=self.next_action,
+            gamma=self.gamma, n_step=self.n_step, stream=stream, with_next_action=self.next_action, recency=recency,
         )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ class WithPrior:
         """Batches by the number of their update, with a stream for each memory."""
         rest = self.uniform.batch_size - self.size
         prior = self.uniform.batch(memories["prior"], clock, updates, self.size, "prior")
-        own = self.uniform.batch(memories["replay"], clock, updates, rest, "replay")
+        own = self.uniform.batch(memories["replay"], clock, updates, rest, "replay", self.uniform.recency)
         return Data(joined(prior, own), clock.updates)
 
 
@@ -96,9 +97,9 @@ class Beside:
 
 
 def joined(first: Batch, second: Batch) -> Batch:
-    """Batches of the same updates side by side."""
-    names = {**(first.extras or {}), **(second.extras or {})}
-    extras = {name: np.concatenate([(each.extras or {})[name] for each in (first, second)], axis=1) for name in names}
+    """Batches of the same updates side by side, with the extras that both have."""
+    left, right = first.extras or {}, second.extras or {}
+    extras = {name: np.concatenate([left[name], right[name]], axis=1) for name in left if name in right}
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)], axis=1) for name in Batch._fields[:-1]
     }

@@ -100,8 +100,9 @@ TABLE = (
     _row("use_sde sde_sample_freq use_sde_at_warmup", note="State-dependent exploration is not here; acting_noise=pink is near"),
     _row("replay_buffer_class replay_buffer_kwargs optimize_memory_usage",
          note="There is one replay, which stores each observation once; its size is replay_capacity"),
-    _row("prioritized_replay per prioritized", note="Prioritised replay is not here: transitions are drawn uniformly"),
-    _row("optimizer_class optimizer optim weight_decay", note="There is no such option: the optimiser is Adam"),
+    _row("prioritized_replay per prioritized",
+         note="Prioritised replay is not here: transitions are drawn uniformly, or by age with replay_decay"),
+    _row("optimizer_class optimizer optim", note="There is no such option: the optimiser is Adam, or AdamW with weight_decay"),
     _row("lr_schedule lr_decay learning_rate_schedule", note="Learning rates are constant here"),
     _row("features_extractor_class features_extractor_kwargs cnn", note="Observations are vectors here; images are not read"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from beeline.memory import TERMINATED, TRANSITION, Batch, CounterStream, Replay
+from beeline.memory import TERMINATED, TRANSITION, Batch, CounterStream, Recency, Replay
 
 
 class Imagined(Replay):
@@ -56,9 +56,10 @@ class Imagined(Replay):
         n_step: int = 1,
         stream: str = "model",
         with_next_action: bool = False,
+        recency: Recency | None = None,
     ) -> Batch:
         """Draw rows that count uniformly with replacement, as the replay does."""
-        if n_step != 1 or with_next_action:
+        if n_step != 1 or with_next_action or recency is not None:
             raise ValueError("imagined transitions stand alone: nothing is known of what follows them")
         if not len(self):
             raise ValueError("nothing was imagined yet")

@@ -107,15 +107,17 @@ class Trainer:
             return False
         except ModelError as error:
             self.save()  # nothing has changed since the decision before
-            raise ModelError(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
+            raise ModelError(f"at step {self.progress.step} of the run: {self._kept(error)}") from error
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
-            raise type(error)(f"at step {self.progress.step} of the run: {error}{self._kept()}") from error
+            raise type(error)(f"at step {self.progress.step} of the run: {self._kept(error)}") from error
         self.save()
         return self.progress.step >= until
 
-    def _kept(self) -> str:
-        return f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
+    def _kept(self, error: object) -> str:
+        """What went wrong, and where it can be gone on from."""
+        kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
+        return f"{error}{'.' if kept and not str(error).endswith('.') else ''}{kept}"
 
     def begin(self) -> None:
         """Reset the environments and write the checkpoint of step 0."""

@@ -9,7 +9,8 @@ a closed row never changes until it is overwritten, which is what lets a checkpo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
@@ -47,6 +48,13 @@ class Clock(NamedTuple):
     decisions: int = 0
     updates: int = 0
     episodes: int = 0
+
+
+class Recency(NamedTuple):
+    """The weight of a row in a draw, by its age in closed rows of its lane: w(age) = max((1 − decay)^age, floor)."""
+
+    decay: float
+    floor: float
 
 
 class Data(NamedTuple):
@@ -223,13 +231,14 @@ class Replay:
         n_step: int = 1,
         stream: str = "replay",
         with_next_action: bool = False,
+        recency: Recency | None = None,
     ) -> Batch:
-        """Draw transitions uniformly with replacement; update u's are a function of (seed, stream, u) and the ring.
+        """Draw with replacement, uniformly or by `recency`; update u's are a function of (seed, stream, u) and the ring.
 
         With n steps, K ≤ n of them lie before the episode's end or the newest observation:
         reward = Σ_{k<K} γ^k r_{t+k}, next_obs = s_{t+K}, discount = γ^K, or 0 where the last step terminated.
         """
-        index = self._indices(seed, first_update, updates, batch_size, stream)
+        index = self._indices(seed, first_update, updates, batch_size, stream, recency)
         if n_step == 1:
             reward, last, following = self._reward.take(index), index, self._follow(index)
             discount = np.full(index.shape, gamma, np.float32)
@@ -292,8 +301,10 @@ class Replay:
             raise ValueError(f"lane {lane} holds {len(found)} transitions, not {count}")
         return found
 
-    def _indices(self, seed: int, first: int, updates: int, batch_size: int, stream: str) -> NDArray[np.int64]:
-        """Draw filled rows uniformly and reject those that start no transition: exact, whatever the lanes hold."""
+    def _indices(
+        self, seed: int, first: int, updates: int, batch_size: int, stream: str, recency: Recency | None = None
+    ) -> NDArray[np.int64]:
+        """Draw filled rows, reject those that start no transition: exact, whatever the lanes hold."""
         if not self._count:
             raise ValueError("the replay holds no transition yet")
         key = (seed, stream)
@@ -306,19 +317,48 @@ class Replay:
             # Row j of the filled rows of all lanes lies at j plus the unfilled room of the lanes before its own.
             ends = np.cumsum(filled, dtype=np.int64)
             gaps = np.arange(self.lanes) * self.rows_per_lane - ends + np.array(filled)
+        aged = None if recency is None else self._aged(recency)
         index = np.empty((updates, batch_size), np.int64)
         for update in range(updates):
             generator = self._streams[key].at(first + update)
             have = 0
             while have < batch_size:
                 size = (batch_size - have) * total // self._count
-                drawn = generator.integers(0, total, size + size // 16 + _SPARE)
-                if gaps is not None:
+                if aged is not None:
+                    drawn = aged(generator, size + size // 16 + _SPARE)
+                else:
+                    drawn = generator.integers(0, total, size + size // 16 + _SPARE)
+                if gaps is not None and aged is None:
                     drawn += gaps.take(np.searchsorted(ends, drawn, side="right"))
                 drawn = drawn[self._starts(drawn)][: batch_size - have]
                 index[update, have : have + drawn.size] = drawn
                 have += drawn.size
         return index
+
+    def _aged(self, recency: Recency) -> Callable[[np.random.Generator, int], NDArray[np.int64]]:
+        """Draws closed rows with the weights of their ages.
+
+        With q = 1 − decay, and N newest rows whose weight is q^age and not the floor, a lane of n rows has the weight
+        (1 − q^min(n,N))/(1 − q) + floor · (n − N)⁺. In the first part the age is ⌊log(1 − u (1 − q^min(n,N)))/log q⌋, in the
+        second one uniform.
+        """
+        log_q = math.log1p(-recency.decay)
+        above = math.ceil(math.log(recency.floor) / log_q)  # N
+        closed = np.array([rows - self.oldest(lane) for lane, rows in enumerate(self._rows)])
+        near = np.minimum(closed, above)
+        mass = -np.expm1(near * log_q)
+        ends = np.cumsum(np.stack([mass / recency.decay, recency.floor * (closed - near)], axis=1).ravel())
+        newest = np.array(self._rows) - 1
+
+        def draw(generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+            part = np.searchsorted(ends[:-1], generator.random(count) * ends[-1], side="right")
+            lane, flat = part // 2, part % 2 == 1
+            u = generator.random(count)
+            young = np.minimum(np.log1p(-u * mass[lane]) / log_q, near[lane] - 1)
+            age = np.where(flat, near[lane] + u * (closed - near)[lane], young).astype(np.int64)
+            return lane * self.rows_per_lane + (newest[lane] - age) % self.rows_per_lane
+
+        return draw
 
     def _starts(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of these rows start a transition."""

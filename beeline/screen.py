@@ -31,13 +31,15 @@ def legible(text: object) -> str:
 class Column:
     """A column: its heading, whether numbers stand in it, and what becomes of it where room is scarce.
 
-    `goes` counts from the first that is left out, 0 never is; one that is `prose` is shortened before it is left out.
+    `goes` counts from the first that is left out, 0 never is; one that is `prose` is shortened to `comfort` characters before
+    others are left out, and further before it is left out itself.
     """
 
     name: str
     right: bool = False
     goes: int = 0
     prose: bool = False
+    comfort: int = COMFORTABLE
 
 
 def shorten(text: str, width: int) -> str:
@@ -73,12 +75,16 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | No
     prose = [place for place in sizes if columns[place].prose]
     for place in prose:
         if over() > 0:
-            shorten_to(place, COMFORTABLE)
+            shorten_to(place, columns[place].comfort)
     for place in sorted((place for place in sizes if columns[place].goes), key=lambda place: columns[place].goes):
         if over() > 0 and place in prose:
             shorten_to(place, LEAST)
         if over() > 0:
             del sizes[place]
+    for place in sorted(set(natural) - set(sizes), key=lambda place: -columns[place].goes):
+        if over() + natural[place] + GAP <= 0:  # where a wide one had to go after it, a narrow one has its room again
+            sizes[place] = natural[place]
+    sizes = dict(sorted(sizes.items()))
     for place in prose:  # what the last column that went has left over
         if place in sizes and over() < 0:
             sizes[place] = min(natural[place], sizes[place] - over())
@@ -124,11 +130,17 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], below: Sequen
 
 def say(text: str) -> None:
     """Print sentences, on a terminal with every line broken between words."""
-    room = width()
+    print(broken(text, width()))
+
+
+def broken(text: str, room: int | None, indent: str = "") -> str:
+    """Sentences with every line broken between words where there is no more room; what follows a line has its indentation."""
+    found = []
     for line in text.split("\n"):
-        indent = line[: len(line) - len(line.lstrip())]
-        wrap = textwrap.TextWrapper(room or 0, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        print(line if room is None else wrap.fill(line))
+        own = indent + line[: len(line) - len(line.lstrip())]
+        wrap = textwrap.TextWrapper(room or 0, subsequent_indent=own, break_long_words=False, break_on_hyphens=False)
+        found.append(line if room is None else wrap.fill(line))
+    return "\n".join(found)
 
 
 def show_json(rows: Sequence[Mapping[str, Any]]) -> None:

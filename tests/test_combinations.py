@@ -71,3 +71,17 @@ def test_trains_with_the_entropy_of_policy_and_buffer_together(algo: str, tmp_pa
     rows = [row for row in read_metrics(out / "metrics.csv") if row["q/target"] is not None]
     assert all(0.5 < row["mixture/share"] < 0.99 and np.isfinite(row["mixture/entropy"]) for row in rows)
     assert len({row["loss/ratio"] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("algo", BACKBONES)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--value-head", "two_hot", "--normalize-reward"),
+        ("--value-head", "hl_gauss", "--atoms", "51", "--support", "-10,10", "--double-q", "mean"),
+        ("--network", "simba", "--weight-decay", "0.01", "--replay-decay", "1e-3", "--n-step", "3"),
+    ],
+    ids=["two-hot", "hl-gauss", "simba"],
+)
+def test_trains_with_what_a_wide_network_goes_with(algo: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    trained(tmp_path / "run", algo, *words)

@@ -170,7 +170,13 @@ def test_compiling_and_evaluating_are_said(learning: Any) -> None:
 def test_what_was_measured_is_said_once(learning: Any) -> None:
     learning.over()
     learning.over()
-    assert learning.told[2:] == ["measured here: 100 updates/s, 100 steps/s; about 1.8 h to go with evaluations"]
+    assert learning.told[2:] == ["measured here: 100 updates/s, 100 steps/s; about 1.8 h to go"]
+
+
+def test_a_run_that_begins_says_how_long_all_of_it_takes(learning: Any) -> None:
+    learning._first = True  # an hour and 1:40 are gone, 1:49:03 to go
+    learning.over()
+    assert learning.told[2:] == ["measured here: 100 updates/s, 100 steps/s; 1,000,000 steps in about 2.8 h"]
     assert len(learning.told[2]) <= 80
 
 

@@ -91,7 +91,7 @@ def test_a_generated_table_follows_the_code(generator: ModuleType) -> None:
     stale = "before\n<!-- generated: presets bac -->\nold\n<!-- end -->\nafter\n"
     fresh = generator.render(stale)
     assert "old" not in fresh and fresh.startswith("before\n") and fresh.endswith("after\n")
-    assert "| `batch_size` | 128 | 256 | 512 |" in fresh
+    assert "| `batch_size` | 128 | 256 | 256 | 512 |" in fresh
     assert generator.render(fresh) == fresh
 
 

@@ -192,6 +192,9 @@ class Judged(Protocol):
     def seen(self, state: Any, obs: Any) -> Any:
         """Observations as the networks see them."""
 
+    def rewarded(self, state: Any, reward: Any) -> Any:
+        """Rewards in the units of Q."""
+
     def acting(self, state: Any) -> Any:
         """The part of the state that sampling reads: (policy, statistics or None, the rest)."""
 

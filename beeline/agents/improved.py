@@ -204,7 +204,7 @@ class Grac(OffPolicy):
 
     def learn(self, state: State, data: Data) -> tuple[State, Metrics]:
         """All updates of the data in one compiled call, which reads of the range only the bounds."""
-        read = {name: state.host[name] for name in ("statistics", "bounds", "progress")}
+        read = {name: state.host[name] for name in ("statistics", "scale", "bounds", "progress")}
         after, metrics = super().learn(dataclasses.replace(state, host=read), data)
         return dataclasses.replace(after, host=state.host), metrics
 

@@ -15,7 +15,8 @@ from beeline.agents.noise import PinkNoise, WhiteNoise
 from beeline.agents.objective import Entropy
 from beeline.agents.off_policy import OffPolicy
 from beeline.feeds import Uniform, WithPrior
-from beeline.networks import Ensemble, Head, Learnable, Net, Scalar, adam, body
+from beeline.memory import Recency
+from beeline.networks import HEADS, Ensemble, Head, Learnable, Net, Scalar, adam, body
 
 if TYPE_CHECKING:
     from beeline.agents.actors import Actor
@@ -39,30 +40,38 @@ def discount(config: OffPolicyConfig, task: Task) -> float:
     return float(np.clip(1.0 - 5.0 / decisions, 0.95, 0.995))
 
 
+def optimiser(config: OffPolicyConfig, rate: float) -> Any:
+    """The optimiser of a network."""
+    return adam(rate, clip=config.grad_clip, decay=config.weight_decay)
+
+
+def head(config: OffPolicyConfig) -> Head:
+    """What the critics put out."""
+    return Scalar() if config.value_head == "scalar" else HEADS[config.value_head](config.atoms, *config.support)
+
+
 def policy(config: OffPolicyConfig, task: Task, *, heads: int = 1, followed: bool = False) -> Learnable:
     """The policy's network, with `heads` outputs for every action."""
     spaces = task.spaces
-    optimiser = adam(config.actor_lr, clip=config.grad_clip)
-    return Learnable(network(config, config.policy_hidden), spaces.obs_dim, optimiser, (spaces.action_dim,) * heads, followed)
+    net, outputs = network(config, config.policy_hidden), (spaces.action_dim,) * heads
+    return Learnable(net, spaces.obs_dim, optimiser(config, config.actor_lr), outputs, followed)
 
 
 def critic(
-    config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True, head: Head | None = None
+    config: OffPolicyConfig, task: Task, groups: tuple[int, ...] = (), *, followed: bool = True, read: Head | None = None
 ) -> Critic:
-    """One critic or two, in each of the groups that have targets of their own."""
+    """One critic or two, in each of the groups that have targets of their own; `read` is a method's own head."""
     spaces = task.spaces
     two = task.ends if config.double_q == "auto" else config.double_q != "off"
     shape = (*groups, 2 if two else 1)
-    net, head = Ensemble(network(config), shape), head or Scalar()
-    optimiser = adam(config.critic_lr, clip=config.grad_clip)
-    learnable = Learnable(net, spaces.obs_dim + spaces.action_dim, optimiser, (head.width,), followed)
-    return Critic(learnable, head, shape, mean=config.double_q == "mean")
+    net, own = Ensemble(network(config), shape), read or head(config)
+    inputs, moved = spaces.obs_dim + spaces.action_dim, optimiser(config, config.critic_lr)
+    return Critic(Learnable(net, inputs, moved, (own.width,), followed), own, shape, mean=config.double_q == "mean")
 
 
 def value(config: OffPolicyConfig, task: Task, *, followed: bool = False) -> Learnable:
     """A network over states, of the critics' body."""
-    optimiser = adam(config.value_lr, clip=config.grad_clip)
-    return Learnable(network(config), task.spaces.obs_dim, optimiser, followed=followed)
+    return Learnable(network(config), task.spaces.obs_dim, optimiser(config, config.value_lr), followed=followed)
 
 
 def entropy(config: SACConfig, task: Task, actor: Actor, critic: Critic, kind: Any = Entropy, **more: Any) -> Any:
@@ -86,25 +95,32 @@ def bee(
     """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
     if not config.bee:
         return inner
-    groups, loss = critic.shape[:-1], exploit_loss(config.exploit)
-    net = network(config)
-    value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, adam(config.value_lr, clip=config.grad_clip))
+    groups, net = critic.shape[:-1], network(config)
+    loss, strength = exploit(config)
+    value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, optimiser(config, config.value_lr))
     return Bee(
         inner=inner,
         actor=actor,
         critic=critic,
         value=value,
         loss=loss,
-        strength=config.expectile if config.exploit == "expectile" else config.exploit_alpha,
+        strength=strength,
         blend=make_blend(config.blend, config.lam),
         batch_size=config.batch_size,
         entropy=entropy,
     )
 
 
-def exploit_loss(exploit: Any) -> operators.ExploitLoss:
-    """The exploit loss of that name, or the object itself."""
-    return operators.EXPLOIT[exploit] if isinstance(exploit, str) else exploit
+def exploit(config: OffPolicyConfig) -> tuple[operators.ExploitLoss, float]:
+    """The exploit loss of these options, by its name or the object itself, and its strength."""
+    own: Any = config.exploit
+    strength = config.expectile if own == "expectile" else config.exploit_alpha
+    return operators.EXPLOIT[own] if isinstance(own, str) else own, strength
+
+
+def recency(config: OffPolicyConfig) -> Recency | None:
+    """How a transition's weight in a draw falls with its age; None where it does not."""
+    return Recency(config.replay_decay, config.replay_floor) if config.replay_decay else None
 
 
 def off_policy(
@@ -113,7 +129,7 @@ def off_policy(
 ) -> OffPolicy:  # fmt: skip
     """The agent of these parts; with `next_action`, batches bring the action that was taken at s'; `more` orders its steps."""
     gamma = discount(config, task)
-    uniform = feed or Uniform(config.batch_size, gamma, config.n_step, next_action)
+    uniform = feed or Uniform(config.batch_size, gamma, config.n_step, next_action, recency(config))
     drawn: Feed = WithPrior(uniform, task.prior_share) if task.prior_share else uniform
     noise = PinkNoise() if config.acting_noise == "pink" else WhiteNoise()
     return kind(config, task, actor, critic, objective, backup, drawn, noise, gamma, **more)

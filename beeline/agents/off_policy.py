@@ -36,6 +36,7 @@ from beeline.agents.readings import Readings
 from beeline.graph import Graph
 from beeline.memory import Batch, Clock, Data, MemorySpec, Replay
 from beeline.networks import Draw, Learnable, Params, Slot, init_statistics, normalise, observe, write_normalised
+from beeline.networks.rewards import init_scale, met
 
 if TYPE_CHECKING:
     from beeline.agents.options import OffPolicyConfig
@@ -112,8 +113,11 @@ class OffPolicy(Readings, Defaults):
         return dataclasses.replace(self._init(rng.root(seed), drawn), host=self.init_host())
 
     def init_host(self) -> dict[str, Any]:
-        """What lives on the host: the statistics of observations, where they are scaled."""
-        return {"statistics": init_statistics(self.spaces.obs_dim) if self.config.normalize_obs else None}
+        """What lives on the host: the statistics of observations and the scale of rewards, where these are scaled."""
+        return {
+            "statistics": init_statistics(self.spaces.obs_dim) if self.config.normalize_obs else None,
+            "scale": init_scale(self.task.lanes) if self.config.normalize_reward else None,
+        }
 
     def _init_impl(self, key: Array, drawn: dict[str, Any]) -> State:
         return State(
@@ -189,10 +193,15 @@ class OffPolicy(Readings, Defaults):
         return self.actor.explore(params, obs, noise), carry
 
     def notice(self, state: State, memories: Any, steps: Sequence[Any], obs: np.ndarray, clock: Clock) -> State:
-        """Take the observations to come into the statistics, where there are any."""
-        if state.host["statistics"] is None:
+        """Take the observations to come into the statistics, and the rewards into their scale, where there are any."""
+        statistics, scale = state.host["statistics"], state.host["scale"]
+        if statistics is None and scale is None:
             return state
-        return dataclasses.replace(state, host=state.host | {"statistics": observe(state.host["statistics"], obs)})
+        after = {
+            "statistics": None if statistics is None else observe(statistics, obs),
+            "scale": None if scale is None else met(scale, self.gamma, steps),
+        }
+        return dataclasses.replace(state, host=state.host | after)
 
     def policy(self, state: State) -> Any:
         """The policy's parameters, and the statistics it scales observations by."""
@@ -267,7 +276,7 @@ class OffPolicy(Readings, Defaults):
     def scaled(self, host: Any, batch: Batch) -> Batch:
         """A batch as the networks see it: observations normalised, rewards scaled."""
         obs, next_obs = normalise(host["statistics"], batch.obs), normalise(host["statistics"], batch.next_obs)
-        return batch._replace(obs=obs, next_obs=next_obs, reward=self.config.reward_scale * batch.reward)
+        return batch._replace(obs=obs, next_obs=next_obs, reward=self.in_units(host, batch.reward))
 
     def all_noise(self, state: State, train: Batch, fit: Batch | None, policy: Sequence[bool]) -> Noise:
         """The noise of every update of a call, `[updates, …]`: drawn side by side it takes less time than in each by itself.

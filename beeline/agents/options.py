@@ -9,7 +9,8 @@ from typing import Self
 from beeline.config import Config, option
 from beeline.errors import ConfigError
 
-BODIES = ("mlp", "bac", "ln")
+BODIES = ("mlp", "bac", "ln", "simba")
+VALUE_HEADS = ("scalar", "two_hot", "hl_gauss")
 INITIALISERS = ("xavier", "torch", "orthogonal")
 CRITICS = ("auto", "on", "mean", "off")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
@@ -26,6 +27,9 @@ class MethodConfig(Config):
         """The config of a run of so many steps: schedules without a length take this one, and keep it if the run is extended."""
         open_ended = getattr(self, "schedule_steps", 0) is None
         return dataclasses.replace(self, **{"schedule_steps": steps}) if open_ended else self
+
+    def begin(self, env_id: str) -> None:
+        """What a new run of this task must find, such as files of its own: an error where it does not."""
 
     @property
     def warm_up(self) -> tuple[str, int]:
@@ -58,9 +62,10 @@ class OffPolicyConfig(MethodConfig):
     """What all off-policy methods share, the exploit half of the BEE operator included."""
 
     network: str = option(
-        "mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln", choices=BODIES, objects=NET
-    )
-    hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers", low=1)
+        "mlp", "body of all networks: mlp (ReLU), bac (LayerNorm-tanh and ELU), ln (LayerNorm-ReLU), simba (residual)",
+        choices=BODIES, objects=NET,
+    )  # fmt: skip
+    hidden: tuple[int, ...] = option((256, 256), "widths of the hidden layers; simba: the width, once per block", low=1)
     policy_hidden: tuple[int, ...] | None = option(None, "widths of the policy's hidden layers; none: as `hidden`", low=1)
     initialiser: str = option("xavier", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     batch_size: int = option(256, "transitions per update", low=1)
@@ -72,6 +77,12 @@ class OffPolicyConfig(MethodConfig):
     target_interval: int = option(1, "updates between two target updates", low=1)
     actor_lr: float = option(3e-4, "learning rate of the policy", above=0.0)
     critic_lr: float = option(3e-4, "learning rate of the critics", above=0.0)
+    weight_decay: float = option(0.0, "AdamW's decay of all networks' parameters, in shares of the rate", low=0.0, high=1.0)
+    value_head: str = option(
+        "scalar", "what critics put out: a number (scalar), or a distribution over atoms (two_hot, hl_gauss)", choices=VALUE_HEADS
+    )
+    atoms: int = option(101, "two_hot, hl_gauss: atoms, evenly on the support", low=2, high=1001)
+    support: tuple[float, ...] = option((-5.0, 5.0), "two_hot, hl_gauss: smallest and largest Q; normalize_reward fits it")
     double_q: str = option(
         "on", "on: two critics and their minimum; mean: their mean; off: one critic; auto: on where episodes can terminate",
         choices=CRITICS,
@@ -82,6 +93,9 @@ class OffPolicyConfig(MethodConfig):
     learn_after: int = option(0, "environment steps before the first update; 0: once a batch is there", low=0)
     n_step: int = option(1, "steps of reward before bootstrapping", low=1, high=100)
     reward_scale: float = option(1.0, "factor on rewards inside the targets", above=0.0)
+    normalize_reward: bool = option(False, "divide rewards by the deviation of discounted returns, or their largest by 5")
+    replay_decay: float = option(0.0, "share of its weight that a transition loses per decision; 0: none", low=0.0, high=0.5)
+    replay_floor: float = option(0.1, "replay_decay: weight below which age does not count any more", above=0.0, high=1.0)
     grad_clip: float | None = option(None, "bound on each network's gradient norm; none: no bound", above=0.0)
     normalize_obs: bool = option(False, "scale observations by their running mean and deviation")
     acting_noise: str = option("white", "noise of collecting: white, or pink (1/f)", choices=("white", "pink"))
@@ -93,7 +107,20 @@ class OffPolicyConfig(MethodConfig):
     value_lr: float = option(3e-4, "learning rate of V", above=0.0)
 
     def check(self) -> None:
-        """Critic and policy updates must come in a whole ratio, one way or the other."""
+        """Critic and policy updates come in a whole ratio; a block keeps its width; what an absent part would read is refused."""
+        for name in ("hidden", "policy_hidden"):
+            widths = getattr(self, name)
+            if self.network == "simba" and widths and len(set(widths)) > 1:
+                raise ConfigError(f"{name} = {','.join(map(str, widths))}: the blocks of simba have one width, such as 256,256.")
+        for name, part, absent in (
+            ("atoms", "value_head = two_hot or hl_gauss", self.value_head == "scalar"),
+            ("support", "value_head = two_hot or hl_gauss", self.value_head == "scalar"),
+            ("replay_floor", "replay_decay above 0", self.replay_decay == 0.0),
+        ):
+            if absent and getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise ConfigError(f"{name} = {getattr(self, name)} is read with {part} only.")
+        if len(self.support) != 2 or self.support[0] >= self.support[1]:
+            raise ConfigError(f"support = {','.join(f'{each:g}' for each in self.support)}: two numbers, the smaller first.")
         ratio = self.critic_updates_per_step / self.policy_updates_per_step
         if min(abs(ratio - round(ratio)), abs(1 / ratio - round(1 / ratio))) > 1e-6 or max(ratio, 1 / ratio) < 0.5:
             raise ConfigError(

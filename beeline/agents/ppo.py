@@ -19,6 +19,9 @@ def refusals(algo: str) -> dict[str, str]:
     """The options of off-policy methods that an on-policy one cannot have, with the reason."""
     return {
         **dict.fromkeys(("lam", "lambda", "blend", "exploit", "expectile", "exploit_alpha"), f"{algo} has no Q to blend"),
+        **dict.fromkeys(("value_head", "atoms", "support"), f"{algo} has no Q: its V is a number"),
+        **dict.fromkeys(("replay_decay", "replay_floor"), f"{algo} learns from its newest rollout alone"),
+        "weight_decay": f"{algo} has plain Adam",
         **dict.fromkeys(("random_steps", "learn_after"), f"{algo} learns from its own actions alone, from the first rollout on"),
     }
 
@@ -107,4 +110,9 @@ def paper(env_id: str) -> dict[str, Any]:
     return {"bootstrap_limits": False}
 
 
-PRESETS = {"light": light, "paper": paper}
+def best(env_id: str) -> dict[str, Any]:
+    """As `light`: LayerNorm steadies a Q that learns from itself many times per step, and here is none; tanh networks stay."""
+    return light(env_id)
+
+
+PRESETS = {"light": light, "paper": paper, "best": best}

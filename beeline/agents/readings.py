@@ -11,6 +11,7 @@ from jax import Array
 from beeline.agents.backup import Bee
 from beeline.memory import Batch
 from beeline.networks import normalise
+from beeline.networks.rewards import divisor
 
 if TYPE_CHECKING:
     from beeline.agents.actors import Actor
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from beeline.agents.base import Spaces
     from beeline.agents.critic import Critic
     from beeline.agents.objective import Objective
+    from beeline.agents.options import OffPolicyConfig
+
+BOUND = 5.0  # of discounted returns whose rewards are scaled (SimbaV2)
 
 
 class Readings:
@@ -29,6 +33,7 @@ class Readings:
         objective: Objective
         backup: Backup
         spaces: Spaces
+        config: OffPolicyConfig
 
         scaled: Callable[[Any, Batch], Batch]
         ask: Callable[[Any, Any], list[Array]]
@@ -48,6 +53,15 @@ class Readings:
     def seen(self, state: Any, obs: Array) -> Array:
         """Observations as the networks see them."""
         return normalise(state.host["statistics"], obs)
+
+    def rewarded(self, state: Any, reward: Any) -> Any:
+        """Rewards in the units of Q."""
+        return self.in_units(state.host, reward)
+
+    def in_units(self, host: Any, reward: Any) -> Any:
+        """Rewards `reward_scale` times, and divided by the scale that was found, where there is one."""
+        scaled = self.config.reward_scale * reward
+        return scaled if host["scale"] is None else scaled / divisor(host["scale"], BOUND)
 
     def acting(self, state: Any) -> Any:
         """Policy, statistics and temperature."""

@@ -5,10 +5,11 @@ With critics that start near zero, a positive shift is pessimistic about what wa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from beeline.agents.td3 import TD3Config, light
+from beeline.agents.td3 import TD3Config, best, light
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -22,6 +23,10 @@ SEVEN = (-0.5, -1 / 3, -1 / 6, 0.0, 1 / 6, 1 / 3, 0.5)  # RRS-7 0.5; the source 
 @dataclass(frozen=True)
 class RRSConfig(TD3Config):
     """Random reward shift: TD3 with a pair of critics per shift of the reward, one of which judges the policy."""
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("value_head", "atoms", "support"), "each shift moves the values, and one support would not hold them all"
+    )
 
     shifts: tuple[float, ...] = option(SEVEN, "what each pair of critics adds to the (scaled) reward")
     switch_every: int = option(1_000, "environment steps after which an episode's end draws the judging pair anew", low=1)
@@ -42,7 +47,7 @@ def build(config: RRSConfig, task: Task) -> OffPolicy:
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task, groups=(len(config.shifts),))
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.shifts)
+    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.explore == "pink", config.shifts)
     backup = make.bee(config, shifted, actor, critic, task)
     return make.off_policy(config, task, actor, critic, Selected(actor, critic, shifts=config.shifts), backup, kind=ShiftedAgent)
 
@@ -55,4 +60,4 @@ def paper(env_id: str) -> dict[str, Any]:
     return {}
 
 
-PRESETS = {"light": light, "paper": paper}
+PRESETS = {"light": light, "paper": paper, "best": best}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents import sac, td3
 from beeline.agents.sac import SACConfig
@@ -29,6 +30,10 @@ class XQLConfig(SACConfig):
 @dataclass(frozen=True)
 class XTD3Config(TD3Config):
     """TD3 whose critics are fitted by Gumbel regression."""
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("value_head", "atoms", "support"), "xtd3's critics have a loss of their own"
+    )
 
     beta: float = option(2.0, "temperature of the Gumbel regression: small leans to the maximum, large to the mean", above=0.0)
     gumbel_clip: float = option(8.0, "bound on (target − prediction)/beta", above=0.0)
@@ -80,4 +85,4 @@ def paper_td3(env_id: str) -> dict[str, Any]:
 
 
 PRESETS = {"light": light, "paper": paper, "best": sac.best}
-PRESETS_TD3 = {"light": td3.light, "paper": paper_td3}
+PRESETS_TD3 = {"light": td3.light, "paper": paper_td3, "best": td3.best}

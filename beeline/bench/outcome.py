@@ -151,7 +151,8 @@ def draw(path: Path, plan: TunePlan, trials: list[FrozenTrial], weights: Mapping
         _slice(panel, plan, name, trials)
     for panel in panels[len(names) + 1 :]:
         panel.set_visible(False)
-    figure.suptitle(f"{plan.algo} on {plan.task}: {len(trials)} trials", x=0.01, ha="left", fontsize=10, parse_math=False)
+    title = f"{plan.algo} on {plan.task}: {len(trials)} trials (orange: the best; hollow: pruned)"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, parse_math=False)
     return save_png(figure, path)
 
 

@@ -16,6 +16,7 @@ from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
     from beeline.config import Config
+    from beeline.run.plan import Plan
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -52,16 +53,13 @@ def train(arguments: Sequence[str]) -> int:
         options = {name: value for name, value in said.items() if name != "preset"} | options
     from beeline import api, envs
     from beeline.display import make_display
-    from beeline.envs import trust
-    from beeline.run.plan import Plan
 
-    trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    plan = Plan.make(own["algo"], own["env"], own["preset"], options)  # what is wrong with an option is said before that
-    plan.check_budget()
-    for finding in envs.quick(own["env"], getattr(plan.agent, "normalize_obs", False)):
-        _note(finding.message)
+    def look(plan: Plan) -> None:
+        for finding in envs.quick(plan.env, getattr(plan.agent, "normalize_obs", False)):
+            _note(finding.message)
+
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note, look=look,
         verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
@@ -145,10 +143,17 @@ def environments(arguments: Sequence[str]) -> int:
     if given.json:
         screen.show_json(rows)
         return 0
-    goes = {"note": 1, "what": 2, "success": 3, "example": 4, "installed": 5, "observations": 6, "actions": 7, "preset": 8}
+    missing = next((row for row in rows if row.get("installed", "yes") != "yes"), None)
+    if missing and screen.width() is not None:  # one line says it for all
+        rows = [{**row, "installed": "yes" if row["installed"] == "yes" else "no"} for row in rows]
+    goes = {"note": 1, "what": 4, "success": 2, "example": 3, "installed": 7, "observations": 5, "actions": 6, "preset": 8}
     numbers = ("tasks", "observations", "actions")
     found = [screen.Column(name, name in numbers, goes.get(name, 0), name in ("note", "what")) for name in rows[0]]
     screen.show(*screen.of(rows, found))
+    if missing and screen.width() is not None:
+        name = missing.get("suite") or missing["task"].partition("/")[0]
+        print(f"\nTo install {name}{'' if given.suite else ' (another one: beeline envs SUITE)'}:")
+        print(missing["installed"])
     return 0
 
 
@@ -179,7 +184,7 @@ def algorithms(arguments: Sequence[str]) -> int:
     found += [screen.Column("paper", goes=4), screen.Column("held against", goes=2)]
     if any(row["x SAC"] for row in rows):
         found.append(screen.Column("x SAC", goes=3))
-    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=6, prose=True)]))
+    screen.show(*screen.of(rows, [*found, screen.Column("what it is", goes=6, prose=True, comfort=40)]))
     for name, why in failures.items():
         screen.say(f"\nnot usable: {screen.cell(f'{name} ({why})')}")
     if screen.width() is not None:
@@ -223,12 +228,13 @@ def check_env(arguments: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from beeline import envs
+    from beeline import envs, screen
 
     findings = envs.check(given.env)
     styles = {"error": "red", "warning": "yellow", "ok": "green"}
     for finding in findings:  # plain text: a message may hold brackets of the environment's own
-        Console(soft_wrap=True).print(Text.assemble((f"{finding.level:<8}", styles[finding.level]), finding.message))
+        text = screen.broken(f"{finding.level:<8}{finding.message}", screen.width(), " " * 8)
+        Console(soft_wrap=True).print(Text.assemble((text[:8], styles[finding.level]), text[8:]))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -253,15 +259,16 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check-env": (check_env, "Say what is wrong with an environment."),
     "bench": (_from("results", "bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
     "tune": (_from("results", "tune"), "Search options with Optuna, or go on with a search."),
+    "autombpo": (_from("results", "autombpo"), "Train a controller of MBPO's hyper-parameters, or go on with that."),
     "runs": (_from("results", "runs"), "List, filter and sort runs."),
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),
     "diagnose": (_from("results", "diagnose"), "Measure Q's bias and Δ of finished runs, with figures."),
-    "model": (_from("results", "model"), "Train a model of the world on a run's data, and say how good it is."),
-    "film": (_from("results", "film"), "Show key frames of one episode of each run, as rows of one picture."),
+    "model": (_from("results", "model"), "Train a model of the world on a run's data, and judge it."),
+    "film": (_from("results", "film"), "Show key frames of an episode of each run, as rows of a picture."),
     "export": (_from("robots", "export"), "Write a policy as ONNX, for use without Beeline."),
-    "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real, without JAX."),
-    "paper": (_from("results", "paper"), "Make figures and numbers of one of the paper's illustrations and studies."),
+    "deploy": (_from("robots", "deploy"), "Run an exported policy on a D'Kitty, simulated or real; no JAX."),
+    "paper": (_from("results", "paper"), "Make figures and numbers of one of the paper's studies."),
 }
 
 
@@ -286,11 +293,14 @@ def _note(message: str) -> None:
 
 
 def _say_result(run: Any) -> None:
+    from beeline import screen
+
     scores = [(row["step"], row["eval/return"]) for row in run.metrics if row.get("eval/return") is not None]
     if scores:
         (_, before), (step, after) = scores[0], scores[-1]
         best_step, best = max(scores, key=lambda pair: pair[1])
-        print(f"return before training {before:.1f}, after {step:,.0f} steps {after:.1f} (best {best:.1f} at {best_step:,.0f})")
+        better = f"(best {best:.1f} at {best_step:,.0f})"
+        screen.say(f"return before training {before:.1f}, after {step:,.0f} steps {after:.1f} {better}")
     print(f"run folder: {run.path}")
     found = [run.path / "curve.png", *sorted((run.path / "videos").glob("step-*.mp4"))[-1:]]
     for path in (path for path in found if path.exists()):

@@ -170,7 +170,7 @@ def measure(
 
     Of a short task, a return cut off by a timeout goes on with Q_min(s_T, ã_T), and with ã_T's bonus if it is a soft one.
     """
-    config, spec = probe.agent.config, spec_of(env)
+    spec = spec_of(env)
     limit = None if spec.max_episode_steps is None else math.ceil(spec.max_episode_steps / spec.repeat)
     bootstraps = is_short(limit, probe.agent.gamma)
     obs, action, plain, soft = [], [], [], []
@@ -182,7 +182,7 @@ def measure(
             last, bonus = probe.act(probe.acting(state), root, (step, number, len(episode.reward)), episode.last_obs)
             value = float(np.min(probe.q(state, episode.last_obs[None], last[None])))
         count = kept(len(episode.reward), limit, probe.agent.gamma)
-        reward = config.reward_scale * episode.reward
+        reward = np.asarray(probe.agent.rewarded(state, episode.reward), np.float64)
         plain.append(discounted_returns(reward, probe.agent.gamma, bootstrap=value)[:count])
         soft.append(discounted_returns(reward, probe.agent.gamma, episode.bonus, value + bonus)[:count])
         obs.append(episode.obs[:count])

@@ -96,11 +96,11 @@ class Diagnoser:
         rows: int = 200_000,
     ) -> dict[float, delta.FittedDelta]:  # fmt: skip
         """The fitted estimate of Δ from `rows` transitions of the buffer at most; takes minutes with a full budget."""
-        config = self.probe.agent.config
         count = min(len(replay), rows)
         drawn = replay.sample(self.seed, step, 1, count, gamma=self.probe.agent.gamma, stream="diagnose/fit")
         obs, following = (np.asarray(self.probe.agent.seen(state, each[0])) for each in (drawn.obs, drawn.next_obs))
-        data = delta.Transitions(obs, drawn.action[0], config.reward_scale * drawn.reward[0], drawn.discount[0], following)
+        reward = np.asarray(self.probe.agent.rewarded(state, drawn.reward[0]))
+        data = delta.Transitions(obs, drawn.action[0], reward, drawn.discount[0], following)
         actor, _, objective = self.probe.acting(state)
 
         def policy(key: Any, obs: Any) -> Any:

@@ -162,9 +162,12 @@ def move(optimiser: Any, slot: Slot, gradients: Params, rate: Any = None) -> Slo
     return slot._replace(live=optax.apply_updates(slot.live, updates), opt=opt)
 
 
-def adam(rate: float, *, beta1: float = 0.9, eps: float = 1e-8, clip: float | None = None) -> Any:
-    """Adam (Kingma and Ba 2015), with a bound on the gradient's norm where one is given."""
-    plain = optax.adam(rate, b1=beta1, eps=eps)
+def adam(rate: float, *, beta1: float = 0.9, eps: float = 1e-8, clip: float | None = None, decay: float = 0.0) -> Any:
+    """Adam (Kingma and Ba 2015), with a bound on the gradient's norm where one is given.
+
+    `decay` is AdamW's (Loshchilov and Hutter 2019): every parameter also moves by −rate · decay of itself.
+    """
+    plain = optax.adamw(rate, b1=beta1, eps=eps, weight_decay=decay) if decay else optax.adam(rate, b1=beta1, eps=eps)
     return plain if clip is None else optax.chain(optax.clip_by_global_norm(clip), plain)
 
 

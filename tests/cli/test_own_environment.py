@@ -102,8 +102,9 @@ def test_an_exception_is_shown_with_the_users_own_lines_and_the_rest_is_in_the_r
     lines = done.stderr.strip().splitlines()
     said = r"beeline: at step \d+ of the run: .*'my_package\.envs:Reach-v0' failed in step\(\): "
     assert re.match(said + r"IndexError: list index out of range \(my_package/envs\.py, line \d+\)", lines[0])
-    assert lines[0].endswith("The whole traceback is in run/error.txt")
-    assert [line.strip() for line in lines[2::2]] == ["self._pump()", "self.water[self.count > 120]"]
+    assert lines[0].endswith(". A checkpoint is written; go on with: beeline resume run")
+    assert lines[-1] == "The whole traceback is in run/error.txt"
+    assert [line.strip() for line in lines[2:-1:2]] == ["self._pump()", "self.water[self.count > 120]"]
     assert "Traceback" in (folder / "run" / "error.txt").read_text()
 
 

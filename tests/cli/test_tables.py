@@ -83,6 +83,29 @@ def test_no_line_is_longer_than_the_terminal_and_no_name_is_cut(columns: int, wo
     assert [name for name in names if not re.search(rf"(^|\s){re.escape(name)}(\s|$)", text)] == []
 
 
+def test_what_is_not_installed_is_said_in_a_line_below(seen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beeline.envs.catalog.installed", lambda suite: suite.name not in ("adroit", "panda"))
+    lines = seen(80, "envs")
+    found = {words[0]: words[-1] for words in map(str.split, lines[1 : 1 + len(SUITES)])}
+    assert found == {name: "no" if name in ("adroit", "panda") else "yes" for name in SUITES}
+    assert lines[-2] == "To install adroit (another one: beeline envs SUITE):" and re.match(r"pip install .*\[hands\]", lines[-1])
+    lines = seen(80, "envs", "panda")
+    assert lines[-2] == "To install panda:" and re.match(r"pip install .*\[panda\]", lines[-1])
+    assert "To install" not in "".join(seen(80, "envs", "dmc"))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_findings_are_broken_between_words_and_stand_below_each_other(columns: int, seen: Any) -> None:
+    lines = seen(columns, "check-env", "toys:Walk-v0")
+    assert max(map(len, lines)) <= columns and all(line[:8].strip() in ("ok", "warning", "") for line in lines)
+    text = " ".join(line[8:] if not line[:8].strip() else line for line in lines)
+    assert "actions in [-2, 3], [0, 1]" in text
+
+
+def test_the_help_fits_80_columns(seen: Any) -> None:
+    assert max(map(len, seen(80, "--help"))) <= 80
+
+
 def piped(folder: Path, *words: Any) -> str:
     """What the command writes into a pipe of a narrow terminal."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent))), "COLUMNS": "60", "FORCE_COLOR": "1"}
@@ -154,7 +177,10 @@ def test_prose_is_shortened_before_a_column_goes_and_takes_what_is_left() -> Non
     assert screen.fit(columns, rows, 42) == {0: 4, 1: 10, 2: 24}
     assert screen.fit(columns, rows, 41) == {0: 4, 2: 35}
     assert screen.fit(columns, rows, 18) == {0: 4, 2: 12}
-    assert screen.fit(columns, rows, 17) == {0: 4}
+    assert screen.fit(columns, rows, 17) == {0: 4, 1: 10}  # the narrow one is back
+    assert screen.fit(columns, rows, 15) == {0: 4}
+    assert screen.fit([*columns[:2], Column("why", goes=2, prose=True, comfort=40)], rows, 57) == {0: 4, 2: 51}
+    assert screen.fit([Column("name"), Column("n", goes=1), Column("more", goes=2)], [["abc", "1", "x" * 90]], 80) == {0: 4, 1: 1}
 
 
 def test_sentences_stand_below_rows_where_they_do_not_fit(seen: Any) -> None:

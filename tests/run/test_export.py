@@ -39,7 +39,8 @@ TRIED = [
 
 def untrained(algo: str, spaces: Spaces = SPACES, env: str = "gym/any", **options: Any) -> Policy:
     """A policy with weights as they are drawn, layer norms and biases moved, and statistics of something."""
-    config = agents.make_config(algo, env, "light", {"hidden": (32, 16), "initialiser": "orthogonal", **options})
+    hidden = (16, 16) if options.get("network") == "simba" else (32, 16)
+    config = agents.make_config(algo, env, "light", {"hidden": hidden, "initialiser": "orthogonal", **options})
     agent = agents.get(algo).build(config, spaces)
     policy, draw = agent.blank_policy(), np.random.default_rng(1)
     moved = jax.tree.map(

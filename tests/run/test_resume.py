@@ -52,6 +52,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bee-td3", "gym/Pendulum-v1", {"blend": "ada"}),
     ("bac", "gym/Pendulum-v1", {"preset": "best", "policy_hidden": (8,), "steps": 300}),
     ("bee-td3", WALK, {"preset": "best", "num_envs": 2, "policy_hidden": (8,), "steps": 300}),
+    ("sac", WALK, {"preset": "wide", "policy_hidden": (8,), "num_envs": 2, "replay_decay": 0.01, "value_head": "hl_gauss",
+                   "atoms": 21, "normalize_reward": True, "steps": 300}),
     ("ppo", "gym/Pendulum-v1", {"num_envs": 2, "steps": 1_200}),
     ("rrs", WALK, {"num_envs": 2, "steps": 600, "switch_every": 30, "normalize_obs": True}),
     ("bee-rrs", WALK, {"shifts": (-1.0, 0.5), "switch_every": 30, "blend": "ada"}),

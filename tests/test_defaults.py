@@ -1,0 +1,75 @@
+"""The tables and the figure of the default preset are true of what is finished, however little that is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from beeline.bench import plan as bench_plan
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """BAC has two seeds of walker-run, SAC one; reacher-hard has nothing."""
+    variant = {name: {"algo": "bac", "lam": lam} for name, lam in (("bac", 0.5), ("sac", 0.0))}
+    runs = bench_plan.expand(
+        {"algos": "bac,sac", "tasks": "dmc/walker-run,dmc/reacher-hard", "seeds": 2, "steps": 100_000, "variant": variant}
+    )
+    folder = tmp_path / "defaults-table"
+    folder.mkdir()
+    finished = [run for run in runs if run.task == "dmc/walker-run" and (run.variant, run.seed) != ("sac", 1)]
+    bench_plan.record(folder, finished)
+    for run in finished:
+        place = folder / run.folder
+        place.mkdir(parents=True)
+        scale = {"bac": 100.0, "sac": 50.0}[run.variant] * (1 + run.seed)
+        lines = [f"{step},{scale * step / 25_000},{60.0 * step / 2_500}" for step in range(0, 100_001, 5_000)]
+        (place / "metrics.csv").write_text("\n".join(["step,eval/return,time/wall", *lines]) + "\n")
+        (place / "status.json").write_text(json.dumps({"state": "finished", "step": 100_000}))
+        (place / "config.json").write_text("{}")
+    return folder
+
+
+def test_the_table_has_means_of_what_is_finished_and_published_curves(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("docs/generate_tables.py")
+    monkeypatch.setattr(tables, "RECORDS", records.parent)
+    lines = tables.defaults_scores().splitlines()
+    assert "| dmc/walker-run | **`bac`** | 2 | 150 | 300 | 600 | 40 |" in lines  # means of 100 and 200, 200 and 400, …
+    assert "| dmc/walker-run | **`sac`** | 1 | 50 | 100 | 200 | 40 |" in lines
+    assert not any("reacher" in line for line in lines)
+    simba = next(line for line in lines if "| SimBa |" in line).split(" | ")
+    assert simba[3] == "–" and 400 < float(simba[5]) < 600  # its points lie 50,000 steps apart: nothing is said of 25,000
+    assert any("| BRO, 10 updates | 5 | " in line for line in lines)
+
+
+def test_without_records_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("docs/generate_tables.py")
+    monkeypatch.setattr(tables, "RECORDS", tmp_path)
+    assert "No run of" in tables.defaults_scores()
+
+
+def test_the_figure_shows_finished_runs_over_published_curves(records: Path) -> None:
+    figures = script("benchmarks/defaults_figure.py")
+    (records / "dmc-walker-run" / "bac" / "seed1" / "status.json").write_text(json.dumps({"state": "running", "step": 5_000}))
+    found = figures.curves(records)
+    assert list(found) == ["dmc/walker-run"]
+    assert {name: len(runs) for name, runs in found["dmc/walker-run"].items()} == {"bac": 1, "sac": 1}
+    figure = figures.draw(found)
+    assert figure.axes[0].get_title() == "walker-run (1/1 seeds)"
+    drawn = figure.axes[0].get_lines()
+    assert max(line.get_ydata()[-1] for line in drawn if len(line.get_xdata()) == 21) >= 400.0
+    assert len(drawn) == 2 + len(figures.THEIRS)
