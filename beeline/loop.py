@@ -90,6 +90,7 @@ class Trainer:
 
     def run(self, until: int) -> bool:
         """Train up to `until` environment steps; False if a callback or a signal ended it earlier."""
+        self.agent.warm(self.memories, self.clock)
         if not self.ready:
             self.begin()
         self.stopping = False
