@@ -621,6 +621,26 @@ MUTANTS += (
           f"{_BEST}::test_gamma_by_the_length_of_an_episode"),
 )  # fmt: skip
 
+_DYNAMICS = "beeline/dynamics"
+_TRIGGERS, _ROLLOUT, _TRAINING = (f"tests/dynamics/test_{name}.py" for name in ("triggers", "rollout", "training"))
+MUTANTS += (
+    _line("cmlo: what was summed is not forgotten at a training", f"{_DYNAMICS}/triggers.py",
+          "own |= fresh_start | {", "own |= {",
+          f"{_TRIGGERS}::test_cmlo_trains_at_steps_reckoned_by_hand"),
+    _line("mbpo: k rounded up", f"{_DYNAMICS}/triggers.py",
+          "int(np.clip(length, k0, k1))", "int(np.ceil(np.clip(length, k0, k1)))",
+          f"{_TRIGGERS}::test_rollouts_grow_with_the_epochs"),
+    _line("mbpo: rows after the end of a branch", f"{_DYNAMICS}/rollout.py",
+          "told[3], kept & ~columns[-1]", "told[3], kept",
+          f"{_ROLLOUT}::test_nothing_follows_the_end_of_a_branch"),
+    _line("mbpo: rows not shuffled between steps", f"{_DYNAMICS}/rollout.py",
+          "        if not depth:\n", "        if True:\n",
+          f"{_ROLLOUT}::test_every_elite_gets_its_share_of_the_rows_and_no_other_member_any"),
+    _line("model: patience never counted anew", f"{_DYNAMICS}/training.py",
+          "self.since = 0 if improved.any() else self.since + 1",
+          "self.since = self.since + 1", f"{_TRAINING}::test_patience_is_counted_anew_after_every_improvement"),
+)  # fmt: skip
+
 def changed(mutant: Mutant, root: Path) -> dict[str, str]:
     """The text of each file that the mutant changes."""
     texts: dict[str, str] = {}
