@@ -16,6 +16,7 @@ from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
     from beeline.config import Config
+    from beeline.run.plan import Plan
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -52,16 +53,13 @@ def train(arguments: Sequence[str]) -> int:
         options = {name: value for name, value in said.items() if name != "preset"} | options
     from beeline import api, envs
     from beeline.display import make_display
-    from beeline.envs import trust
-    from beeline.run.plan import Plan
 
-    trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    plan = Plan.make(own["algo"], own["env"], own["preset"], options)  # what is wrong with an option is said before that
-    plan.check_budget()
-    for finding in envs.quick(own["env"], getattr(plan.agent, "normalize_obs", False)):
-        _note(finding.message)
+    def look(plan: Plan) -> None:
+        for finding in envs.quick(plan.env, getattr(plan.agent, "normalize_obs", False)):
+            _note(finding.message)
+
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note, look=look,
         verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
