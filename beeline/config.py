@@ -55,6 +55,7 @@ class Rule:
     choices: tuple[str, ...] | None = None
     alias: str | None = None
     objects: str | None = None
+    only: tuple[str, str] | None = None  # another option, and its choice without which this one means nothing
 
     @property
     def bounded(self) -> bool:
@@ -176,7 +177,22 @@ class Config:
     def __post_init__(self) -> None:
         for name in self.names():
             object.__setattr__(self, name, self.read(name, getattr(self, name)))
+        for field in self.fields():
+            only, value = field.metadata["rule"].only, getattr(self, field.name)
+            if only is not None and value != field.default and getattr(self, only[0]) != only[1]:
+                raise ConfigError(f"{field.name} = {value} belongs to {only[0]} = {only[1]}, not to {getattr(self, only[0])}.")
         self.check()
+
+    @classmethod
+    @functools.cache
+    def cannot(cls) -> Mapping[str, str]:
+        """Options that cannot apply here, with the reason: the refused ones, and those of a choice that is not offered."""
+        rules = {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
+        found = dict(cls.refused)
+        for name, rule in rules.items():
+            if rule.only is not None and rule.only[1] not in (rules[rule.only[0]].choices or ()):
+                found.setdefault(name, f"it belongs to {rule.only[0]} = {rule.only[1]}, which is no choice here")
+        return found
 
     @classmethod
     @functools.cache
@@ -223,8 +239,9 @@ class Config:
 
     @classmethod
     def fields(cls) -> list[Any]:
-        """The dataclass fields that are options; an inherited one that is refused is none."""
-        return [field for field in dataclasses.fields(cls) if field.name not in cls.refused]
+        """The dataclass fields that are options; an inherited one that cannot apply is none."""
+        cannot = cls.cannot()
+        return [field for field in dataclasses.fields(cls) if field.name not in cannot]
 
     @classmethod
     def names(cls) -> list[str]:
@@ -271,7 +288,7 @@ class Config:
     @classmethod
     def refuse(cls, name: str) -> None:
         """Raise with the reason if this is an option that cannot apply."""
-        reason = cls.refused.get(name)
+        reason = cls.cannot().get(name)
         if reason:
             raise ConfigError(f"the option {name!r} does not apply: {reason}.")
 

@@ -97,9 +97,9 @@ class Beside:
 
 
 def joined(first: Batch, second: Batch) -> Batch:
-    """Batches of the same updates side by side."""
-    names = {**(first.extras or {}), **(second.extras or {})}
-    extras = {name: np.concatenate([(each.extras or {})[name] for each in (first, second)], axis=1) for name in names}
+    """Batches of the same updates side by side, with the extras that both have."""
+    left, right = first.extras or {}, second.extras or {}
+    extras = {name: np.concatenate([left[name], right[name]], axis=1) for name in left if name in right}
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)], axis=1) for name in Batch._fields[:-1]
     }

@@ -67,6 +67,7 @@ def train(
     init_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     report: Report = quiet,
+    look: Callable[[Plan], None] = lambda plan: None,
     verbose: int = 1,
     display: Callable[[Trainer, Plan], Any] | None = None,
     **options: Any,
@@ -74,7 +75,7 @@ def train(
     """Train an algorithm on a task into a run folder, and show it on a terminal and in a notebook unless `verbose` is 0.
 
     `env` is an id, a factory or an instance, and `env_kwargs` are arguments for it; `options` are fields of the
-    algorithm's config and of `TrainConfig`.
+    algorithm's config and of `TrainConfig`. `look` sees the plan before anything is built.
     """
     trust.allow(env, eval_env)
     env = envs.with_arguments(env, env_kwargs)
@@ -82,6 +83,7 @@ def train(
     plan.check_budget()
     path = Path(out) if out else RunFolder.default_path(plan)
     RunFolder.refuse_existing(path)
+    look(plan)
     plan = fixed_threads(plan)
     with closing(build(plan, env, eval_env, callbacks), env, eval_env) as trainer:
         check_length(trainer, plan)

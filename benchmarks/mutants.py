@@ -52,6 +52,9 @@ class Mutant:
 READINGS = "beeline/agents/readings.py"
 SHIFTED, TAKEN, BACKUP = "beeline/agents/shifted.py", "beeline/agents/taken.py", "beeline/agents/backup.py"
 UPDATE, OBJECTIVE, BLENDS, MAKE = (f"beeline/agents/{name}.py" for name in ("off_policy", "objective", "blends", "make"))
+OWNED, MIXTURE, CLONING, WEIGHTED, IMPROVED, NATURAL, TRUST = (
+    f"beeline/agents/{name}.py" for name in ("owned", "mixture", "cloning", "weighted", "improved", "natural", "trust")
+)
 NETWORKS, FEEDS, LOOP = "beeline/networks/base.py", "beeline/feeds.py", "beeline/loop.py"
 _UPDATES = "tests/agents/test_off_policy.py::test_consecutive_updates_equal_the_specification_in_every_number"
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
@@ -62,6 +65,8 @@ _PPO, _PPO_TESTS = "beeline/agents/on_policy.py", "tests/agents/test_ppo.py"
 _PPO_UPDATES = f"{_PPO_TESTS}::test_consecutive_updates_equal_the_specification_in_every_number[tight]"
 _PPO_RATIO = f"{_PPO_TESTS}::test_a_rollout_is_the_current_policys_own"
 _RRS, _MAXQ = "tests/agents/test_rrs.py", "tests/agents/test_maxq.py"
+_OWNED, _GRAC, _TRPO = (f"tests/agents/test_{name}.py" for name in ("owned", "grac", "trpo"))
+_PINK = "tests/agents/test_pink.py::test_consecutive_updates_equal_the_specification_across_the_end_of_a_sequence"
 
 
 def _under(*cases: str) -> tuple[str, ...]:
@@ -70,6 +75,10 @@ def _under(*cases: str) -> tuple[str, ...]:
 
 def _of(file: str, *cases: str) -> tuple[str, ...]:
     return tuple(f"{file}::test_consecutive_updates_equal_the_specification_in_every_number[{case}]" for case in cases)
+
+
+def _owned(*cases: str) -> tuple[str, ...]:
+    return tuple(f"{_OWNED}::test_three_updates_equal_the_specification_in_every_number[{case}]" for case in cases)
 
 
 MUTANTS = (
@@ -319,6 +328,190 @@ MUTANTS = (
         (f"{_MAXQ}::test_the_feed_brings_the_action_that_was_taken_next",),
     ),
     Mutant(
+        "dac: V without the buffer's part of the entropy",
+        (Edit(MIXTURE, "return alpha * own + (1.0 - alpha) * jnp.clip(other, -self.dims, self.dims)", "return alpha * own"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: the buffer's part without its bound",
+        (Edit(MIXTURE, "jnp.clip(other, -self.dims, self.dims)", "other"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: policy judged by the smaller critic",
+        (Edit(MIXTURE, "self.critic.q(jax.tree.map(lambda leaf: leaf[:1], critic), batch.obs, action)[0]",
+              "self.critic.worst(self.critic.q(critic, batch.obs, action))"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: policy without the ratio",
+        (Edit(MIXTURE, "(self.density(log_prob) - log_r)", "self.density(log_prob)"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "dac: steps from what the others left",
+        (Edit("beeline/agents/sac.py", "fresh=fresh and not diverse", "fresh=fresh"),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "mixture: the share's weights are free",
+        (Edit(MIXTURE, "jnp.mean(less) + 0.5 * L2 * size", "jnp.mean(less)"),),
+        _owned("dac"),
+    ),
+    Mutant(
+        "mixture: the share never steered",
+        (Edit(MIXTURE, "mixture.entropy(free, log_r, log_pi) + free * mixture.control * mixture.dims",
+              "mixture.entropy(free, log_r, log_pi)"),),
+        _owned("dac"),
+    ),
+    Mutant(
+        "mixture: the ratio weighs both kinds of action alike",
+        (Edit(MIXTURE, "apart = (1.0 - alpha) * (", "apart = alpha * ("),),
+        _owned("dac-fixed"),
+    ),
+    Mutant(
+        "sample-aware: V without the temperature",
+        (Edit(MIXTURE, "aim = q + self.entropy.temperature(state.objective) * diverse", "aim = q + diverse"),),
+        _owned("sample-aware"),
+    ),
+    Mutant(
+        "sample-aware: policy without the temperature",
+        (Edit(MIXTURE, "stop_gradient(self.temperature(own) * self.mixture.alpha(mine, batch.obs))",
+              "stop_gradient(self.mixture.alpha(mine, batch.obs))"),),
+        _owned("sample-aware"),
+    ),
+    Mutant(
+        "xql: V from the first critic alone",
+        (Edit(OWNED, "q = self.critic.worst(self.critic.q(state.critic.live, batch.obs, action))",
+              "q = self.critic.q(state.critic.live, batch.obs, action)[0]"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xql: the live V is bootstrapped",
+        (Edit(OWNED, "self.v(slot.live if slot.target is None else slot.target, batch.next_obs)",
+              "self.v(slot.live, batch.next_obs)"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xql: the Gumbel loss without its bound",
+        (Edit(OWNED, "z = jnp.clip((stop_gradient(aim) - pred) / beta, -clip, clip)", "z = (stop_gradient(aim) - pred) / beta"),),
+        (f"{_OWNED}::test_gumbel_loss_by_hand",),
+    ),
+    Mutant(
+        "xql: the Gumbel loss not rescaled",
+        (Edit(OWNED, "return jnp.exp(z - shift) - z * jnp.exp(-shift) - jnp.exp(-shift)", "return jnp.exp(z) - z - 1.0"),),
+        _owned("xql"),
+    ),
+    Mutant(
+        "xtd3: one rescaling for both critics",
+        (Edit(OWNED, "jnp.max(z, axis=-1, keepdims=True)", "jnp.max(z)"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "xtd3: squared error instead of the Gumbel loss",
+        (Edit(MAKE, "read or head(config)", "head(config)"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "xtd3: beta ignored",
+        (Edit(OWNED, "return gumbel_loss(y, self.value(out), self.beta, self.clip)",
+              "return gumbel_loss(y, self.value(out), 1.0, self.clip)"),),
+        _owned("xtd3"),
+    ),
+    Mutant(
+        "iql: the order of BAC",
+        (Edit("beeline/agents/iql.py", 'order=("value", "policy", "critic")', 'order=("critic", "value", "policy")'),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: critics on the V of before its step",
+        (Edit(UPDATE, "if seen.backup is not state.backup:", "if False:"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: weights without their bound",
+        (Edit(WEIGHTED, "stop_gradient(jnp.minimum(free, self.bound))", "stop_gradient(free)"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "iql: advantages under the live critics",
+        (Edit(WEIGHTED, "self.critic.q(state.critic.target, batch.obs, batch.action)",
+              "self.critic.q(critic, batch.obs, batch.action)"),),
+        _owned("iql"),
+    ),
+    Mutant(
+        "obac: the buffer cloned always",
+        (Edit(CLONING, "behind = (policy < jnp.mean(behaviour)).astype(q.dtype)", "behind = jnp.ones_like(policy)"),),
+        (f"{_OWNED}::test_obac_clones_where_the_buffers_critic_is_ahead_and_nowhere_else[False]",),
+    ),
+    Mutant(
+        "obac: V fitted to the buffer's live critics",
+        (Edit(CLONING, 'self.critic.q(own["critic"].target, obs, action)', 'self.critic.q(own["critic"].live, obs, action)'),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "obac: the copies of the buffer's critics never follow",
+        (Edit(CLONING, 'return own | {"critic": follow(own["critic"], tau)}', "return own"),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "obac: policy judged by the critics of after their step",
+        (Edit("beeline/agents/obac.py", "fresh=False", "fresh=True"),),
+        _owned("obac"),
+    ),
+    Mutant(
+        "grac: the worse of both actions",
+        (Edit(IMPROVED, "value = jnp.maximum(first, second)", "value = jnp.minimum(first, second)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: searched and judged by the same critic",
+        (Edit(IMPROVED, "improve(self.critic, state.critic.live, 1, self.search, batch.next_obs",
+              "improve(self.critic, state.critic.live, 0, self.search, batch.next_obs"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: one step on the regularised loss",
+        (Edit(IMPROVED, "(carry[1] < config.repeat_most) & (carry[2] >= enough)", "(carry[1] < 0) & (carry[2] >= enough)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "grac: the policy's rate as it is",
+        (Edit(IMPROVED, 'rate = 1.0 / (1.0 + metrics["loss/critic"]) if self.config.adaptive_rate else jnp.float32(1.0)',
+              "rate = jnp.float32(1.0)"),),
+        _of(_GRAC, "bee-grac"),
+    ),
+    Mutant(
+        "trpo: no damping",
+        (Edit(NATURAL, " + region.damping * x", ""),),
+        tuple(f"{_TRPO}::test_consecutive_updates_equal_the_specification[{case}]" for case in ("source",)),
+    ),
+    Mutant(
+        "trpo: a step of any divergence is taken",
+        (Edit(NATURAL, "(kl <= region.slack * region.radius) & (value >= before)", "(value >= before)"),),
+        (f"{_TRPO}::test_the_line_search_halves_until_both_conditions_hold_or_gives_up",),
+    ),
+    Mutant(
+        "trpo: a step that lowers the surrogate is taken",
+        (Edit(NATURAL, "(kl <= region.slack * region.radius) & (value >= before)", "(kl <= region.slack * region.radius)"),),
+        (f"{_TRPO}::test_the_line_search_halves_until_both_conditions_hold_or_gives_up",),
+    ),
+    Mutant(
+        "trpo: advantages not scaled",
+        (Edit(TRUST, "advantage = advantage / jnp.maximum(jnp.std(advantage), 1e-8)", "advantage = 1.0 * advantage"),),
+        tuple(f"{_TRPO}::test_consecutive_updates_equal_the_specification[{case}]" for case in ("source",)),
+    ),
+    Mutant(
+        "td3: pink noise begins anew at no update",
+        (Edit(BACKUP, "state.updates // PINK_LENGTH", "0"),),
+        (f"{_PINK}[td3-more0]",),
+    ),
+    Mutant(
+        "td3: the same pink noise at every update",
+        (Edit(BACKUP, "[state.updates % PINK_LENGTH]", "[0]"),),
+        (f"{_PINK}[td3-more0]",),
+    ),
+    Mutant(
         "dkitty: inertia is not scaled with the mass",
         (Edit(_WORLD, "for masses in (model.body_mass, model.body_inertia,", "for masses in (model.body_mass,"),),
         (f"{_WORLD_TESTS}::test_the_mass_is_scaled_as_the_engine_scales_it",),
@@ -364,7 +557,7 @@ MUTANTS += (
           f"{_BODIES}::test_simba_against_plain_numpy"),
     _line("simba: blocks drawn with half the variance", f"{_SMALL}/simba.py", "math.sqrt(2.0 / fan_in)",
           "math.sqrt(1.0 / fan_in)", f"{_BODIES}::test_simbas_initial_weights"),
-    _line("best: a policy as wide as the critics", "beeline/agents/sac.py", '"policy_hidden": (128, 128)',
+    _line("best: a policy as wide as the critics", "beeline/agents/presets.py", '"policy_hidden": (128, 128)',
           '"policy_hidden": (256, 256)', f"{_BODIES}::test_sizes_are_those_of_the_specification"),
     _line("heads: targets not clipped", f"{_SMALL}/heads.py", "(jnp.clip(y, self.low, self.high) - self.low)", "(y - self.low)",
           f"{_HEADS}::test_two_hot_by_hand"),
@@ -386,7 +579,7 @@ MUTANTS += (
           "0.5 * recency.floor * (closed - near)", f"{_BEST}::test_ages_are_drawn_by_their_weights"),
     _line("recency: ages one too high", "beeline/memory.py", "(newest[lane] - age) % self", "(newest[lane] - age - 1) % self",
           f"{_BEST}::test_small_rings_and_lanes_row_by_row"),
-    _line("best: updates in the warm-up", "beeline/agents/sac.py", '"random_steps": 2_500, "learn_after": 2_500',
+    _line("best: updates in the warm-up", "beeline/agents/presets.py", '"random_steps": 2_500, "learn_after": 2_500',
           '"random_steps": 2_500', "tests/agents/test_presets.py::test_the_default_preset_is_best"),
     _line("best: two critics where one is asked", MAKE, 'two = task.ends if config.double_q == "auto"',
           'two = True if config.double_q == "auto"', f"{_BEST}::test_one_critic_where_episodes_cannot_end"),

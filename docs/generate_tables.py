@@ -23,7 +23,7 @@ from beeline.cli.commands import COMMANDS
 from beeline.config import Config, Rule
 from beeline.envs.dkitty.options import SimToReal
 from beeline.options import TrainConfig
-from beeline.report import published
+from beeline.report import published, statistics
 from beeline.report import runs as recorded_runs
 from beeline.report.model import model
 from beeline.run.record import LOOP_COLUMNS, TIME_COLUMNS, read_metrics
@@ -440,6 +440,67 @@ def defaults_scores() -> str:
     return table(["task", "method", "seeds", *(f"{step // 1000}k steps" for step in MARKS), "minutes"], lines)
 
 
+# --- every method -----------------------------------------------------------------------------------------------------
+
+METHODS_MARKS = (20_000, 50_000, 100_000)
+# Published means on Hopper: a task's id here, the source and the name there, and what differs.
+HOPPER_BESIDE = (
+    ("gym/Hopper-v5", "td3_fujimoto", "td3", "TD3's authors (v1)"),
+    ("mbpo/Hopper", "bee_figures", "sac", "SAC in the paper's figure of model-based methods"),
+)
+PAIRS = (("sac", "bac"), ("td3", "bee-td3"), ("maxq", "bee-maxq"), ("xql", "bee-xql"), ("dac", "bee-dac"), ("rrs", "bee-rrs"))
+
+
+def _minutes(rows: list[dict[str, Any]]) -> float:
+    """Minutes for 100,000 steps, at the rate of this run."""
+    return (rows[-1]["time/wall"] - rows[0]["time/wall"]) / 60 * 100_000 / rows[-1]["step"]
+
+
+def methods_hopper() -> str:
+    """Every method on Hopper: returns at three steps, the best evaluation, minutes, and published means."""
+    runs = _runs("methods-hopper") | _runs("methods-grac")
+    lines = []
+    for name in agents.OWN:
+        for rows in runs.get(("gym/Hopper-v5", name), {}).values():
+            best = max(row["eval/return"] for row in rows)
+            cells = [_mean([_at(rows, step)]) for step in METHODS_MARKS]
+            lines.append([f"`{name}`", *cells, f"{best:.0f}", f"{_minutes(rows):.0f}"])
+    if not lines:
+        return "No run of `benchmarks/methods_hopper.toml` or `benchmarks/methods_grac.toml` has been kept yet."
+    for task, source, algo, title in HOPPER_BESIDE:
+        for curve in published.curves(task, [source], [algo])[:1]:
+            lines.append([title, *(_mean([_read_off(curve, step)]) for step in METHODS_MARKS), "–", "–"])
+    return table(["method", *(f"{step // 1000}k steps" for step in METHODS_MARKS), "best", "minutes per 100k steps"], lines)
+
+
+def methods_pairs() -> str:
+    """Each backbone without and with the operator: last returns, and their differences paired by seed."""
+    runs = _runs("methods-pairs") | _runs("methods-pairs-rrs")
+    lines = []
+    for without, with_it in PAIRS:
+        for task in dict.fromkeys(task for task, _ in runs):
+            one, two = (
+                {seed: rows[-1]["eval/return"] for seed, rows in runs.get((task, name), {}).items()}
+                for name in (without, with_it)
+            )
+            both = sorted(one.keys() & two.keys())
+            if not both:
+                continue
+            first, second = [one[seed] for seed in both], [two[seed] for seed in both]
+            found = statistics.mean_interval(np.subtract(second, first))
+            interval = "–" if len(both) < 2 else f"[{found.low:+.0f}, {found.high:+.0f}]"
+            resolves = statistics.resolvable_difference(first, second)
+            lines.append([
+                f"`{without}` → `{with_it}`", task, str(len(both)), f"{np.mean(first):.0f}", f"{np.mean(second):.0f}",
+                *(text.replace("-", "−") for text in (f"{found.value:+.0f}", interval)),
+                "–" if np.isinf(resolves) else f"{resolves:.0f}",
+            ])  # fmt: skip
+    if not lines:
+        return "No pair of `benchmarks/methods_pairs.toml` has been kept yet."
+    heads = ["pair", "task", "seeds", "without", "with", "difference", "95 % interval", "smallest resolvable difference"]
+    return table(heads, lines)
+
+
 def _mean(found: list[float | None]) -> str:
     """The mean of what is there; a dash where a run has nothing at that step."""
     given = [value for value in found if value is not None]
@@ -475,6 +536,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
     "defaults probe": defaults_probe,
     "defaults scores": defaults_scores,
+    "methods hopper": methods_hopper,
+    "methods pairs": methods_pairs,
     "mistakes": mistakes,
     "foreign names": foreign_names,
     "model presets": model_presets,

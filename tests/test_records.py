@@ -13,7 +13,12 @@ from beeline.bench import watch as bench_watch
 from beeline.run.record import read_metrics
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-GOING_ON = [name for name in ("dkitty-walk",) if (BENCHMARKS / "records" / name).exists()]  # kept run by run
+# Kept as their runs are finished; their pages say so where there is none.
+GOING_ON = [
+    name
+    for name in ("defaults-table", "dkitty-walk", "methods-grac", "methods-hopper", "methods-pairs", "methods-pairs-rrs")
+    if (BENCHMARKS / "records" / name).exists()
+]
 MATRICES = ("bac-against-sac", "defaults-probe", "starting-temperature", "underestimation", *GOING_ON)
 
 

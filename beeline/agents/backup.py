@@ -17,14 +17,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.lax import stop_gradient
 
-from beeline import operators
+from beeline import operators, rng
 from beeline.agents.actors import Actor
 from beeline.agents.blends import Blend, Signals
 from beeline.agents.critic import Critic
+from beeline.agents.noise import PINK_LENGTH
 from beeline.agents.objective import Entropy, Metrics
 from beeline.memory import Batch
 from beeline.networks import Draw, Learnable, Params, Slot
@@ -139,17 +141,34 @@ class Soft(Plain):
 
 @dataclasses.dataclass(frozen=True)
 class Smoothed(Plain):
-    """r + γ m min_i Q̄_i(s', clip(π̄(s') + clip(σ ε, −c, c))): target policy smoothing (TD3); σ = 0 is none at all."""
+    """r + γ m min_i Q̄_i(s', clip(π̄(s') + clip(σ ε, −c, c))): target policy smoothing (TD3); σ = 0 is none at all.
+
+    White noise is another for every row. `pink` noise is one sequence with a 1/f spectrum that runs over the updates, from which
+    all rows of an update take the same ε: the target stays on one side of the policy for a while.
+    """
 
     actor: Actor
     critic: Critic
     sigma: float
     clip: float
+    pink: bool
+
+    @property
+    def streams(self) -> tuple[str, ...]:  # type: ignore[override]
+        """White noise is drawn with that of the others; pink noise is not."""
+        return () if self.pink else ("explore",)
+
+    def noise(self, state: Any, batch: Batch, drawn: Noise) -> Array:
+        """ε of this update."""
+        if not self.pink:
+            return drawn["explore"]
+        key = rng.fold(jax.random.wrap_key_data(state.key), "explore/pink", state.updates // PINK_LENGTH)
+        return operators.colored_noise(key, 1.0, PINK_LENGTH, batch.action.shape[-1])[state.updates % PINK_LENGTH]
 
     def look(self, state: Any, batch: Batch, noise: Noise) -> tuple[Pairs, Any]:
         """The following policy's action at s', with clipped noise."""
         action = self.actor.output(state.actor.target, batch.next_obs)
-        smoothed = action + operators.smoothing_noise(noise["explore"], self.sigma, self.clip)
+        smoothed = action + operators.smoothing_noise(self.noise(state, batch, noise), self.sigma, self.clip)
         return [(batch.next_obs, jnp.clip(smoothed, -1.0, 1.0))], ()
 
     def terms(self, state: Any, batch: Batch, seen: Any, answers: list[Array]) -> Terms:
@@ -250,14 +269,8 @@ class Bee:
         if self.entropy:
             _, log_prob = self.actor.sample(noise["exploit"], self.actor.output(state.actor.live, obs))
             aim = q - self.entropy.bonus(state.objective, log_prob)
-        aim = stop_gradient(aim)
-
-        def loss(params: Params) -> tuple[Array, Metrics]:
-            v = self.v(params, obs)
-            value = jnp.mean(self.loss(aim, v, self.strength))
-            return value, {"loss/exploit": value, "v/mean": jnp.mean(v), "v/minus_q": jnp.mean(v - q)}
-
-        value, metrics = self.value.step(own["value"], loss)
+        value, loss, v = regress(self.value, own["value"], obs, aim, lambda aim, v: self.loss(aim, v, self.strength))
+        metrics = {"loss/exploit": loss, "v/mean": jnp.mean(v), "v/minus_q": jnp.mean(v - q)}
         inner, told = self.inner.learn(own["inner"], self._inside(state), batch, fit, terms, noise)
         return own | {"value": value, "inner": inner}, metrics | told
 
@@ -268,6 +281,19 @@ class Bee:
     def renewed(self, own: Any, fresh: Any) -> Any:
         """A fresh V; the blend keeps its memory."""
         return own | {"value": fresh["value"], "inner": self.inner.renewed(own["inner"], fresh["inner"])}
+
+
+def regress(value: Learnable, slot: Slot, obs: Array, aim: Array, loss: Any) -> tuple[Slot, Array, Array]:
+    """A step of V on mean ℓ(sg aim, V(s)); that loss, and V(s) as it was before the step."""
+    aim = stop_gradient(aim)
+
+    def value_loss(params: Params) -> tuple[Array, tuple[Array, Array]]:
+        v = value.net.apply(params, obs)[..., 0]
+        mean = jnp.mean(loss(aim, v))
+        return mean, (mean, v)
+
+    slot, (mean, v) = value.step(slot, value_loss)
+    return slot, mean, v
 
 
 def follow(slot: Slot, tau: float) -> Slot:

@@ -11,7 +11,7 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from beeline import operators
-from beeline.agents.backup import Noise, Soft, Terms, follow
+from beeline.agents.backup import Noise, Soft, Terms, follow, regress
 from beeline.agents.objective import Entropy, Metrics
 from beeline.memory import Batch
 from beeline.networks import Draw, Learnable, Params
@@ -45,21 +45,16 @@ class Beside(Soft):
         """Steps of Q^μ and V^μ, both from the parameters of the start."""
         obs, action = batch.obs, batch.action
         y = operators.bellman_target(batch.reward, batch.discount, self.v(own["value"].live, batch.next_obs))
-        aim = stop_gradient(self.critic.worst(self.critic.q(own["critic"].target, obs, action)))
+        aim = self.critic.worst(self.critic.q(own["critic"].target, obs, action))
 
         def critic_loss(params: Params) -> tuple[Array, Metrics]:
             out = self.critic.out(params, obs, action)
             loss = self.critic.loss(out, y)
             return loss, {"loss/behaviour": loss, "q/behaviour": jnp.mean(self.critic.worst(self.critic.head.value(out)))}
 
-        def value_loss(params: Params) -> tuple[Array, Metrics]:
-            v = self.v(params, obs)
-            loss = jnp.mean(self.loss(aim, v, self.strength))
-            return loss, {"loss/value": loss, "value/mean": jnp.mean(v)}
-
         critic, metrics = self.critic.learnable.step(own["critic"], critic_loss)
-        value, told = self.value.step(own["value"], value_loss)
-        return {"critic": critic, "value": value}, metrics | told
+        value, loss, v = regress(self.value, own["value"], obs, aim, lambda aim, v: self.loss(aim, v, self.strength))
+        return {"critic": critic, "value": value}, metrics | {"loss/value": loss, "value/mean": jnp.mean(v)}
 
     def follow(self, own: Any, tau: float) -> Any:
         """Q̄^μ."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents.options import INITIALISERS, OffPolicyConfig
+from beeline.agents.presets import SMALL, applicable
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -82,4 +83,9 @@ def paper(env_id: str) -> dict[str, Any]:
     return {}
 
 
-PRESETS = {"light": light, "paper": paper}
+def best(env_id: str) -> dict[str, Any]:
+    """The networks and batch of SAC's `best`, but one update per decision: it has up to a dozen steps of the critics in it."""
+    return applicable(GRACConfig, SMALL) | {"critic_updates_per_step": 1, "policy_updates_per_step": 1}
+
+
+PRESETS = {"light": light, "paper": paper, "best": best}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents.options import INITIALISERS, OffPolicyConfig
+from beeline.agents.presets import SMALL
 from beeline.config import option
-from beeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from beeline.agents.base import Task
@@ -18,18 +19,13 @@ if TYPE_CHECKING:
 class IQLConfig(OffPolicyConfig):
     """Implicit Q-learning online: an in-sample V, and a policy by advantage-weighted regression."""
 
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("lam", "lambda", "blend"), "iql has the exploit target alone and nothing to blend it with; see bac"
+    )
+
     initialiser: str = option("orthogonal", "initial weights: xavier (zero bias), torch's, or orthogonal", choices=INITIALISERS)
     inverse_temperature: float = option(3.0, "β of the policy's weights exp(β (Q − V))", low=0.0)
     weight_bound: float = option(100.0, "bound on the policy's weights", above=0.0)
-
-    def check(self) -> None:
-        """There is one target, so nothing to blend."""
-        super().check()
-        if self.bee:
-            raise ConfigError(
-                f"lam = {self.lam:g} and blend = {self.blend}: iql has the exploit target alone and nothing to blend it with; "
-                "leave both out, or see bac."
-            )
 
 
 def build(config: IQLConfig, task: Task) -> OffPolicy:
@@ -45,8 +41,7 @@ def build(config: IQLConfig, task: Task) -> OffPolicy:
     optimiser = make.optimiser(config, config.actor_lr)
     actor: Any = ClippedActor(Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,)))
     critic = make.critic(config, task)
-    strength = config.expectile if config.exploit == "expectile" else config.exploit_alpha
-    backup = InSample(make.value(config, task), critic, make.exploit_loss(config.exploit), strength)
+    backup = InSample(make.value(config, task), critic, *make.exploit(config))
     objective = Weighted(actor, critic, backup, config.inverse_temperature, config.weight_bound)
     return make.off_policy(config, task, actor, critic, objective, backup, order=("value", "policy", "critic"))
 
@@ -65,10 +60,8 @@ def paper(env_id: str) -> dict[str, Any]:
 
 
 def best(env_id: str) -> dict[str, Any]:
-    """The body, sizes and updates per decision of SAC's `best`, as far as they apply."""
-    from beeline.agents import sac
-
-    return {name: value for name, value in sac.best(env_id).items() if name in IQLConfig.names()}
+    """The networks, batch and updates per decision of SAC's `best`."""
+    return dict(SMALL)
 
 
 PRESETS = {"light": light, "paper": paper, "best": best}

@@ -95,8 +95,8 @@ def bee(
     """The backup under the BEE operator; the backup itself where a fixed λ is 0."""
     if not config.bee:
         return inner
-    groups, loss = critic.shape[:-1], exploit_loss(config.exploit)
-    net = network(config)
+    groups, net = critic.shape[:-1], network(config)
+    loss, strength = exploit(config)
     value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, optimiser(config, config.value_lr))
     return Bee(
         inner=inner,
@@ -104,16 +104,18 @@ def bee(
         critic=critic,
         value=value,
         loss=loss,
-        strength=config.expectile if config.exploit == "expectile" else config.exploit_alpha,
+        strength=strength,
         blend=make_blend(config.blend, config.lam),
         batch_size=config.batch_size,
         entropy=entropy,
     )
 
 
-def exploit_loss(exploit: Any) -> operators.ExploitLoss:
-    """The exploit loss of that name, or the object itself."""
-    return operators.EXPLOIT[exploit] if isinstance(exploit, str) else exploit
+def exploit(config: OffPolicyConfig) -> tuple[operators.ExploitLoss, float]:
+    """The exploit loss of these options, by its name or the object itself, and its strength."""
+    own: Any = config.exploit
+    strength = config.expectile if own == "expectile" else config.exploit_alpha
+    return operators.EXPLOIT[own] if isinstance(own, str) else own, strength
 
 
 def recency(config: OffPolicyConfig) -> Recency | None:

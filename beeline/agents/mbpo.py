@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from beeline.agents.sac import SACConfig
 from beeline.config import option
@@ -60,6 +61,10 @@ class MBPOConfig(SACConfig):
     schedule: str = option(
         "mbpo", "ratio, updates and rollout length: as the options say, or AutoMBPO (fixed schedule)", choices=SCHEDULES
     )
+    controller: str | None = option(None, "file of a trained controller that sets them as the run goes (beeline autombpo)")
+    schedule_steps: int | None = option(
+        None, "environment steps of the schedules; none: the steps planned at the start", low=1
+    )
 
     def check(self) -> None:
         """Elites are members, decays fit the layers, a schedule has four numbers, the memory holds a batch."""
@@ -83,6 +88,25 @@ class MBPOConfig(SACConfig):
                 f"{self.most_length} steps over retain_epochs x epoch_steps = {self.retain_epochs * self.epoch_steps} steps."
             )
 
+        if self.controller is not None and self.schedule != "mbpo":
+            raise ConfigError(f"schedule = {self.schedule} and a controller set the same things; allowed: one of them.")
+        if self.controller is None and self.schedule_steps is not None:
+            raise ConfigError(f"schedule_steps = {self.schedule_steps} is for a controller: give one, or leave it out.")
+        if self.schedule_steps is not None and self.schedule_steps <= self.warm_up[1]:
+            raise ConfigError(f"schedule_steps = {self.schedule_steps} is within the warm-up; allowed: > {self.warm_up[1]}.")
+
+    def scheduled(self, steps: int) -> Self:
+        """A controller is told how far a run is: of so many steps, unless the options say of how many."""
+        alone = self.controller is None or self.schedule_steps is not None or steps <= self.warm_up[1]
+        return self if alone else dataclasses.replace(self, schedule_steps=steps)
+
+    def begin(self, env_id: str) -> None:
+        """A controller is one for this task."""
+        if self.controller is not None:
+            from beeline.dynamics import controller
+
+            controller.load(self.controller).fits(env_id, self.controller, self.epoch_steps)
+
     def _grows(self) -> bool:
         first, last, shortest, longest = self.rollout_schedule
         return first < last and 1 <= shortest <= longest
@@ -95,7 +119,7 @@ class MBPOConfig(SACConfig):
     @property
     def varies(self) -> bool:
         """Whether the number of updates per step changes on the way."""
-        return self.schedule != "mbpo"
+        return self.schedule != "mbpo" or self.controller is not None
 
     @property
     def refuses_prior(self) -> str:
@@ -123,6 +147,8 @@ class CMLOConfig(MBPOConfig):
         **MBPOConfig.refused,
         "model_every": "cmlo decides when the model is trained: see event_every and event_threshold",
         "schedule": "cmlo decides when the model is trained, which AutoMBPO's schedule does too",
+        "controller": "cmlo decides when the model is trained, which a controller does too",
+        "schedule_steps": "it belongs to a controller, which cmlo does not have",
     }
 
     act_greedy: bool = option(True, "act without noise in the environment once the random steps are over")
@@ -165,7 +191,15 @@ def build(config: MBPOConfig, task: Task) -> ModelBased:
     if isinstance(config, CMLOConfig):
         bounds = (config.event_first, config.event_least, config.event_most)
         trigger = EventTriggered(schedule, config.epoch_steps, config.event_every, config.event_threshold, *bounds)
-    return ModelBased(config, task, sac.build(config, task), model, later, first, trigger)
+    if config.controller is None:
+        return ModelBased(config, task, sac.build(config, task), model, later, first, trigger)
+    from beeline.agents.controlled import ControlledAgent
+    from beeline.dynamics.controlled import Controlled
+
+    warm_up = config.warm_up[1]
+    steps = max((config.schedule_steps or 0) - warm_up, 1)
+    trigger = Controlled(config.controller, schedule, config.epoch_steps, steps, config.most_length, config.model_every)
+    return ControlledAgent(config, task, sac.build(config, task), model, later, first, trigger)
 
 
 # --- presets ----------------------------------------------------------------------------------------------------------

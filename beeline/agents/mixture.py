@@ -126,7 +126,7 @@ class Diverse(Owned):
         diverse = mixture.entropy(alpha, log_r, log_pi)
         q = self.critic.worst(self.critic.q(state.critic.live, obs, action))
         aim = q + self.entropy.temperature(state.objective) * diverse
-        value, metrics = self.regress(own["value"], obs, aim, lambda aim, v: jnp.square(aim - v))
+        after, metrics = self.regressed(own, obs, aim, lambda aim, v: jnp.square(aim - v))
 
         def ratio_loss(params: Params) -> tuple[Array, Array]:
             ours, theirs = (mixture.odds(params, obs, stop_gradient(each)) for each in (action, batch.action))
@@ -137,9 +137,9 @@ class Diverse(Owned):
 
         ratio, metrics["loss/ratio"] = mixture.ratio.step(own["ratio"], ratio_loss)
         metrics |= {"mixture/entropy": jnp.mean(diverse), "mixture/share": jnp.mean(alpha)}
-        own = own | {"value": value, "ratio": ratio}
+        after = after | {"ratio": ratio}
         if mixture.share is None:
-            return own, metrics
+            return after, metrics
 
         def share_loss(params: Params) -> tuple[Array, Array]:
             free = mixture.alpha(own, obs, params)
@@ -149,7 +149,7 @@ class Diverse(Owned):
             return loss, loss
 
         share, metrics["loss/mixture"] = mixture.share.step(own["share"], share_loss)
-        return own | {"share": share}, metrics
+        return after | {"share": share}, metrics
 
 
 def of(config: SACConfig, task: Task, net: Net) -> Mixture:

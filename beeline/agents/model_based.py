@@ -94,6 +94,9 @@ class ModelBased:
     def _with(self, state: ModelBasedState, inner: Inner) -> ModelBasedState:
         return dataclasses.replace(state, inner=inner)
 
+    def _on_host(self, state: ModelBasedState, **more: Any) -> ModelBasedState:
+        return dataclasses.replace(state, host=state.host | more)
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The inner agent's, and the model."""
@@ -173,17 +176,20 @@ class ModelBased:
         since, host = self.since(clock), state.host
         if since < 0 or clock.step == int(host["asked"]):
             return state, {}
-        length = self.settings(state, clock).length
-        error = functools.partial(self.errors, state.model, memories["replay"], clock)
-        trained, branches = int(state.model.trainings), self.branches(length)
-        look = Look(clock, since, self.task.steps_per_decision, trained, branches, memories, error)
-        own, due = self.trigger.look(host["trigger"], look)
-        state = dataclasses.replace(state, host=host | {"trigger": own, "asked": np.asarray(clock.step, np.int64)})
+        told: dict[str, Any] = {}
+        trained, fresh = int(state.model.trainings), False
+        if self.trigger.trains_first and not trained:
+            found = self.fit(state, memories["replay"], clock, stop)
+            if found is None:
+                return None
+            (state, told), fresh = found, True
+        own, due = self.trigger.look(host["trigger"], self.look(state, memories, clock))
+        state = self._on_host(state, trigger=own, asked=np.asarray(clock.step, np.int64))
         imagined = memories["model"]
         if trained and not len(imagined):  # its rows are lost: only the newest checkpoint has them
+            length = self.settings(state, clock).length
             due = Due(due.train, max(due.branches, self.window(length) // length))
-        told: dict[str, Any] = {}
-        if due.train:
+        if due.train and not fresh:
             found = self.fit(state, memories["replay"], clock, stop)
             if found is None:
                 return None
@@ -195,6 +201,13 @@ class ModelBased:
             state, more = rolled
             told |= more
         return state, told
+
+    def look(self, state: ModelBasedState, memories: Mapping[str, Replay], clock: Clock) -> Look:
+        """What the trigger may look at now."""
+        error = functools.partial(self.errors, state.model, memories["replay"], clock)
+        branches = self.branches(self.settings(state, clock).length)
+        trained = int(state.model.trainings)
+        return Look(clock, self.since(clock), self.task.steps_per_decision, trained, branches, memories, error)
 
     def fit(
         self, state: ModelBasedState, replay: Replay, clock: Clock, stop: Callable[[], bool]
@@ -242,7 +255,7 @@ class ModelBased:
             "rollout/memory": float(len(imagined)), "rollout/real": float(self.real(settings)),
             "rollout/updates": float(settings.updates), "time/rollout": time.perf_counter() - began,
         }  # fmt: skip
-        return dataclasses.replace(state, host=state.host | {"rollouts": np.asarray(counter + 1, np.int64)}), metrics
+        return self._on_host(state, rollouts=np.asarray(counter + 1, np.int64)), metrics
 
     def errors(self, model: ModelState, replay: Replay, clock: Clock, decisions: int) -> NDArray[np.float64]:
         """|ŝ' − s'|₂ of the last decisions' transitions, ŝ' drawn by each elite, the mean over elites."""

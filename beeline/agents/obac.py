@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beeline.agents import sac
+from beeline.agents.presets import applicable
 from beeline.agents.sac import SACConfig
 from beeline.config import option
-from beeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from beeline.agents.base import Task
@@ -19,18 +20,14 @@ if TYPE_CHECKING:
 class OBACConfig(SACConfig):
     """SAC beside an in-sample critic of the buffer, whose actions the policy clones where that critic is ahead."""
 
+    refused: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("lam", "lambda", "blend"), "obac keeps its in-sample critic beside the target; to blend it in, see bac"),
+        "v_entropy": "obac fits V on its in-sample critic alone",
+    }
+
     explore: str = option("entropy", "exploration term of the target", choices=("entropy", "none"))
     expectile: float = option(0.9, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
     cloning: float = option(0.001, "weight of cloning where the buffer is ahead", low=0.0)
-
-    def check(self) -> None:
-        """Its in-sample critic stands beside the target, not in it."""
-        super().check()
-        if self.bee:
-            raise ConfigError(
-                f"lam = {self.lam:g} and blend = {self.blend}: obac keeps its in-sample critic beside the target instead of "
-                "blending it in; leave both out, or see bac."
-            )
 
 
 def build(config: OBACConfig, task: Task) -> OffPolicy:
@@ -38,11 +35,8 @@ def build(config: OBACConfig, task: Task) -> OffPolicy:
     from beeline.agents import make
     from beeline.agents.cloning import Beside, Cloning
 
-    strength = config.expectile if config.exploit == "expectile" else config.exploit_alpha
-
     def around(soft: Any, critic: Any) -> Beside:
-        value = make.value(config, task)
-        return Beside(soft.actor, critic, soft.entropy, value, make.exploit_loss(config.exploit), strength)
+        return Beside(soft.actor, critic, soft.entropy, make.value(config, task), *make.exploit(config))
 
     return sac.build(config, task, around=around, fresh=False, kind=Cloning, weight=config.cloning)
 
@@ -56,8 +50,8 @@ def paper(env_id: str) -> dict[str, Any]:
 
 
 def best(env_id: str) -> dict[str, Any]:
-    """SAC's."""
-    return sac.best(env_id)
+    """SAC's, as far as it applies."""
+    return applicable(OBACConfig, sac.best(env_id))
 
 
 PRESETS = {"light": sac.light, "paper": paper, "best": best}

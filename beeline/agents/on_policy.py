@@ -10,6 +10,7 @@ Here ρ = π(a|s) / π_old(a|s), and A is centred and scaled in each minibatch. 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -101,7 +102,7 @@ class State:
     host: dict[str, Any]  # NumPy: statistics of observations and of returns, each lane's return, transitions since the update
 
 
-class OnPolicy(Defaults):
+class OnPolicy(Defaults, abc.ABC):
     """What on-policy agents share: acting, statistics, rollouts and advantages; `learn` is a method's own.
 
     The statistics that acting reads change at an update and nowhere else, so that ρ begins at 1.
@@ -267,9 +268,9 @@ class OnPolicy(Defaults):
         unexplained = jnp.var(flat["target"] - flat["value"]) / jnp.maximum(jnp.var(flat["target"]), 1e-8)
         return slots, told | {"v/mean": jnp.mean(extras["value"]), "v/explained": 1.0 - unexplained}
 
+    @abc.abstractmethod
     def learn(self, slots: Slots, flat: Rows, extras: Mapping[str, Array]) -> tuple[Slots, Metrics]:
         """The method's own steps on the rollout's rows; `extras` brings the orders of all epochs, and the rate."""
-        raise NotImplementedError
 
 
 class PPO(OnPolicy):

@@ -28,6 +28,9 @@ class MethodConfig(Config):
         open_ended = getattr(self, "schedule_steps", 0) is None
         return dataclasses.replace(self, **{"schedule_steps": steps}) if open_ended else self
 
+    def begin(self, env_id: str) -> None:
+        """What a new run of this task must find, such as files of its own: an error where it does not."""
+
     @property
     def warm_up(self) -> tuple[str, int]:
         """The option that says when learning has begun, and the step; a run must be longer."""

@@ -11,11 +11,11 @@ from jax.lax import stop_gradient
 
 from beeline import operators
 from beeline.agents.actors import Actor
-from beeline.agents.backup import Noise, Pairs, Plain, Terms, follow
+from beeline.agents.backup import Noise, Pairs, Plain, Terms, follow, regress
 from beeline.agents.critic import Critic
 from beeline.agents.objective import Metrics
 from beeline.memory import Batch
-from beeline.networks import Draw, Learnable, Params, Slot
+from beeline.networks import Draw, Learnable, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +59,10 @@ class Owned(Plain):
         """All networks anew."""
         return fresh
 
-    def regress(self, slot: Slot, obs: Array, aim: Array, loss: Any, name: str = "loss/value") -> tuple[Slot, Metrics]:
+    def regressed(self, own: Any, obs: Array, aim: Array, loss: Any) -> tuple[Any, Metrics]:
         """A step of V on mean ℓ(aim, V(s))."""
-        aim = stop_gradient(aim)
-
-        def value_loss(params: Params) -> tuple[Array, Metrics]:
-            v = self.v(params, obs)
-            value = jnp.mean(loss(aim, v))
-            return value, {name: value, "value/mean": jnp.mean(v)}
-
-        return self.value.step(slot, value_loss)
+        value, mean, v = regress(self.value, own["value"], obs, aim, loss)
+        return own | {"value": value}, {"loss/value": mean, "value/mean": jnp.mean(v)}
 
 
 def gumbel_loss(aim: Array, pred: Array, beta: float, clip: float) -> Array:
@@ -112,8 +106,7 @@ class Extreme(Owned):
         """A step of V, after the critics' own."""
         action, _ = self.actor.sample(noise["value"], self.actor.output(state.actor.live, batch.obs))
         q = self.critic.worst(self.critic.q(state.critic.live, batch.obs, action))
-        value, metrics = self.regress(own["value"], batch.obs, q, lambda aim, v: gumbel_loss(aim, v, self.beta, self.clip))
-        return own | {"value": value}, metrics
+        return self.regressed(own, batch.obs, q, lambda aim, v: gumbel_loss(aim, v, self.beta, self.clip))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,5 +131,4 @@ class InSample(Owned):
         obs, q = batch.obs, terms.here
         if fit is not None:
             obs, q = fit.obs, self.critic.worst(self.critic.q(state.critic.target, fit.obs, fit.action))
-        value, metrics = self.regress(own["value"], obs, q, lambda aim, v: self.loss(aim, v, self.strength))
-        return own | {"value": value}, metrics
+        return self.regressed(own, obs, q, lambda aim, v: self.loss(aim, v, self.strength))

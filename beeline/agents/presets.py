@@ -6,6 +6,26 @@ as well. Numbers of steps are absolute, never a share of the budget, so that a r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beeline.config import Config
+
+# What learns fastest of all we know on a plain CPU, and what every off-policy method's `best` begins with, so that methods are
+# compared and not networks: small LayerNorm networks, scaled observations, four updates of the critics per decision.
+SMALL: Mapping[str, Any] = {
+    "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "normalize_obs": True,
+    "double_q": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
+    "random_steps": 2_500, "learn_after": 2_500,
+}  # fmt: skip
+
+
+def applicable(config: type[Config], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some options that a method has."""
+    names = config.names()
+    return {name: value for name, value in options.items() if name in names}
+
 
 def paper_preset(env_id: str) -> str:
     """The preset of the paper's tables for a task, and its column there."""

@@ -26,8 +26,8 @@ GROUP = "beeline.algorithms"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")  # folders, commands and classes have it
 # Words that commands and `Model` take for themselves, beside the options of the run.
 TAKEN = (
-    "accept_config", "algo", "algos", "callbacks", "display", "env", "env_kwargs", "eval_env", "file", "init_from", "name", "out",
-    "preset", "quiet", "ray", "report", "retry_failed", "seeds", "tasks", "verbose", "workers",
+    "accept_config", "algo", "algos", "callbacks", "display", "env", "env_kwargs", "eval_env", "file", "init_from", "look",
+    "name", "out", "preset", "quiet", "ray", "report", "retry_failed", "seeds", "tasks", "verbose", "workers",
 )  # fmt: skip
 Preset = Callable[[str], dict[str, Any]]  # the options of a preset for a task's id
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from beeline.agents.td3 import TD3Config, light
+from beeline.agents.td3 import TD3Config, best, light
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -47,7 +47,7 @@ def build(config: RRSConfig, task: Task) -> OffPolicy:
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task, groups=(len(config.shifts),))
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.shifts)
+    shifted = Shifted(actor, critic, sigma, config.smoothing_clip, config.explore == "pink", config.shifts)
     backup = make.bee(config, shifted, actor, critic, task)
     return make.off_policy(config, task, actor, critic, Selected(actor, critic, shifts=config.shifts), backup, kind=ShiftedAgent)
 
@@ -60,4 +60,4 @@ def paper(env_id: str) -> dict[str, Any]:
     return {}
 
 
-PRESETS = {"light": light, "paper": paper}
+PRESETS = {"light": light, "paper": paper, "best": best}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beeline.agents.options import BODIES, NET, OffPolicyConfig
-from beeline.agents.presets import suite_column
+from beeline.agents.presets import SMALL, suite_column
 from beeline.config import option
 from beeline.errors import ConfigError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 EXPLORES = ("entropy", "sample-aware", "none")
-MIXTURE = {"mixture": None, "mixture_control": 2.0, "mixture_lr": 3e-4}
+SAMPLE_AWARE = ("explore", "sample-aware")
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class SACConfig(OffPolicyConfig):
     v_entropy: bool = option(True, "entropy term in V's regression, as the release has it and the paper's text does not")
     mixture: float | None = option(
         None, "sample-aware: share of the policy's actions, beside the buffer's, in what is to vary; none: learnt",
-        low=0.01, high=0.99,
+        low=0.01, high=0.99, only=SAMPLE_AWARE,
     )  # fmt: skip
-    mixture_control: float = option(2.0, "sample-aware: how far the learnt share lets the mixture's entropy fall")
-    mixture_lr: float = option(3e-4, "sample-aware: learning rate of the ratio and of the learnt share", above=0.0)
+    mixture_control: float = option(
+        2.0, "sample-aware: how far the learnt share lets the mixture's entropy fall", only=SAMPLE_AWARE
+    )
+    mixture_lr: float = option(
+        3e-4, "sample-aware: learning rate of the ratio and of the learnt share", above=0.0, only=SAMPLE_AWARE
+    )
 
     def check(self) -> None:
-        """A tuned temperature is the exponential of something and so cannot start at zero; a mixture needs its term."""
+        """A tuned temperature is the exponential of something and so cannot start at zero; a fixed share is not steered."""
         super().check()
-        if self.explore != "sample-aware":
-            for name, default in MIXTURE.items():
-                if getattr(self, name) != default:
-                    raise ConfigError(f"{name} = {getattr(self, name)} belongs to explore = sample-aware, not to {self.explore}.")
-        elif self.mixture is not None and self.mixture_control != MIXTURE["mixture_control"]:
+        if self.mixture is not None and self.mixture_control != SACConfig.mixture_control:
             raise ConfigError("mixture_control steers a learnt share, and mixture fixes it; allowed: one of them.")
         if self.explore != "none" and self.tune_alpha and self.alpha == 0.0:
             raise ConfigError("alpha = 0 cannot be tuned; allowed: > 0, or tune_alpha = false.")
@@ -106,10 +106,8 @@ def build(
 def best(env_id: str) -> dict[str, Any]:
     """What learns fastest of all we know on a plain CPU: small LayerNorm networks and four updates per decision."""
     return {
-        "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "log_std": "tanh",
-        "alpha": 0.01, "target_entropy_per_action": -0.5, "entropy_units": "unit", "v_entropy": False, "normalize_obs": True,
-        "double_q": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
-        "target_interval": 1, "random_steps": 2_500, "learn_after": 2_500,
+        **SMALL, "target_interval": 1, "log_std": "tanh", "alpha": 0.01, "target_entropy_per_action": -0.5,
+        "entropy_units": "unit", "v_entropy": False,
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beeline.agents.options import INITIALISERS, OffPolicyConfig
-from beeline.agents.presets import suite_column
+from beeline.agents.presets import SMALL, suite_column
 from beeline.config import option
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ class TD3Config(OffPolicyConfig):
     target_interval: int = option(2, "updates between two target updates", low=1)
     random_steps: int = option(25_000, "environment steps of uniformly random actions at the start", low=0)
     learn_after: int = option(25_000, "environment steps before the first update; 0: once a batch is there", low=0)
-    explore: str = option("smoothing", "exploration term of the target", choices=("smoothing", "none"))
+    explore: str = option(
+        "smoothing", "exploration term of the target: noise of its own on every action, pink over the updates, or none",
+        choices=("smoothing", "pink", "none"),
+    )  # fmt: skip
     exploration_noise: float = option(0.1, "deviation of the noise added to actions while collecting", low=0.0)
     smoothing_noise: float = option(0.2, "deviation of the noise on the target policy's action", low=0.0)
     smoothing_clip: float = option(0.5, "bound on the noise on the target policy's action", low=0.0)
@@ -46,7 +49,7 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
     actor = DeterministicActor(make.policy(config, task, followed=True), config.exploration_noise)
     critic = make.critic(config, task, read=head)
     sigma = 0.0 if config.explore == "none" else config.smoothing_noise
-    explore = Smoothed(actor, critic, sigma, config.smoothing_clip)
+    explore = Smoothed(actor, critic, sigma, config.smoothing_clip, config.explore == "pink")
     backup = make.bee(config, around(explore, critic) if around else explore, actor, critic, task)
     return make.off_policy(config, task, actor, critic, FirstCritic(actor, critic), backup, next_action=next_action)
 
@@ -56,11 +59,7 @@ def build(config: TD3Config, task: Task, around: Any = None, next_action: bool =
 
 def best(env_id: str) -> dict[str, Any]:
     """SAC's preset `best` as far as it applies: small LayerNorm networks, four updates a decision, TD3's own noise."""
-    return {
-        "network": "ln", "hidden": (256, 256), "policy_hidden": (128, 128), "initialiser": "orthogonal", "normalize_obs": True,
-        "double_q": "auto", "batch_size": 128, "critic_updates_per_step": 4, "policy_updates_per_step": 2,
-        "random_steps": 2_500, "learn_after": 2_500,
-    }  # fmt: skip
+    return dict(SMALL)
 
 
 def light(env_id: str) -> dict[str, Any]:

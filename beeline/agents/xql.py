@@ -85,4 +85,4 @@ def paper_td3(env_id: str) -> dict[str, Any]:
 
 
 PRESETS = {"light": light, "paper": paper, "best": sac.best}
-PRESETS_TD3 = {"light": td3.light, "paper": paper_td3}
+PRESETS_TD3 = {"light": td3.light, "paper": paper_td3, "best": td3.best}

@@ -135,3 +135,40 @@ def command(given: argparse.Namespace) -> int:
     if scores:
         references.store(out, scores)
     return bench.run(out, runs, workers=given.workers, retry_failed=given.retry_failed, ray=given.ray)
+
+
+def fill_autombpo(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline autombpo`."""
+    from beeline.bench.autombpo import OURS, AutoConfig
+
+    parser.usage = "beeline autombpo train [TASK] [--stages S --runs N --epochs E] [options]"
+    parser.add_argument("what", choices=("train",), help="train a controller")
+    parser.add_argument("task", nargs="?", help="task; without it, the training in --out goes on")
+    parser.add_argument("--preset", help="what the runs' options start from [mbpo's first preset]")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the training [runs/autombpo-<task>]")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes at a time [one per core]")
+    _add(parser.add_argument_group("options of the training"), AutoConfig, set())
+    _add(parser.add_argument_group("options of the runs (threads: 1 unless given)"), TrainConfig, {*OURS, *AutoConfig.names()})
+    group = parser.add_argument_group("options of mbpo")
+    _add(group, agents.get("mbpo").config, {*OURS, *TrainConfig.names(), *AutoConfig.names()})
+
+
+def autombpo(given: argparse.Namespace) -> int:
+    """Train a controller, or go on with the one in a folder."""
+    from beeline.bench import autombpo as training
+
+    flags = {name: value for name, value in vars(given).items() if value is not None}
+    for name in ("what", "workers", "out"):
+        flags.pop(name, None)
+    task, preset = flags.pop("task", None), flags.pop("preset", None)
+    own = {name: flags.pop(name) for name in training.AutoConfig.names() if name in flags}
+    if task is None:
+        if given.out is None:
+            raise ConfigError("nothing to train: name a task, or with --out a training that goes on.")
+        if own or flags or preset:
+            raise ConfigError(f"{next(iter([*own, *flags, 'preset']))} belongs to a new training, which needs its task.")
+        return training.train(given.out, training.recorded(given.out), workers=given.workers)
+    trust.allow(task)
+    names = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)
+    out = given.out or Path("runs") / f"autombpo-{names}"
+    return training.train(out, training.AutoPlan.make(task, preset, training.AutoConfig.make(own), flags), workers=given.workers)

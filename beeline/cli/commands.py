@@ -16,6 +16,7 @@ from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
 
 if TYPE_CHECKING:
     from beeline.config import Config
+    from beeline.run.plan import Plan
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -52,16 +53,13 @@ def train(arguments: Sequence[str]) -> int:
         options = {name: value for name, value in said.items() if name != "preset"} | options
     from beeline import api, envs
     from beeline.display import make_display
-    from beeline.envs import trust
-    from beeline.run.plan import Plan
 
-    trust.allow(own["env"])  # the user speaks here, before anything is looked at
-    plan = Plan.make(own["algo"], own["env"], own["preset"], options)  # what is wrong with an option is said before that
-    plan.check_budget()
-    for finding in envs.quick(own["env"], getattr(plan.agent, "normalize_obs", False)):
-        _note(finding.message)
+    def look(plan: Plan) -> None:
+        for finding in envs.quick(plan.env, getattr(plan.agent, "normalize_obs", False)):
+            _note(finding.message)
+
     run = api.train(
-        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note,
+        own["algo"], own["env"], preset=own["preset"], out=own["out"], init_from=own["init_from"], report=_note, look=look,
         verbose=0, display=None if own["quiet"] else make_display, **options,
     )  # fmt: skip
     _say_result(run)
@@ -261,6 +259,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check-env": (check_env, "Say what is wrong with an environment."),
     "bench": (_from("results", "bench"), "Run a matrix of algorithms, tasks and seeds, or go on with one."),
     "tune": (_from("results", "tune"), "Search options with Optuna, or go on with a search."),
+    "autombpo": (_from("results", "autombpo"), "Train a controller of MBPO's hyper-parameters, or go on with that."),
     "runs": (_from("results", "runs"), "List, filter and sort runs."),
     "report": (_from("results", "report"), "Make one HTML page of runs: curves, statistics, videos."),
     "reference": (_from("results", "reference"), "Measure reference scores of a task of your own, for reports."),

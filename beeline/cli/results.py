@@ -1,5 +1,5 @@
-"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `tune`, `runs`, `report`, `reference`,
-`diagnose`, `model`, `film`, `paper`.
+"""Commands over many runs, and those that read or illustrate rather than train: `bench`, `tune`, `autombpo`, `runs`,
+`report`, `reference`, `diagnose`, `model`, `film`, `paper`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,20 @@ def tune(given: argparse.Namespace) -> int:
     from beeline.bench import options as bench_options
 
     return bench_options.tune(given)
+
+
+def fill_autombpo(parser: argparse.ArgumentParser) -> None:
+    """Options of `beeline autombpo`."""
+    from beeline.bench import options as bench_options
+
+    bench_options.fill_autombpo(parser)
+
+
+def autombpo(given: argparse.Namespace) -> int:
+    """Train a controller of MBPO, or go on with that."""
+    from beeline.bench import options as bench_options
+
+    return bench_options.autombpo(given)
 
 
 def fill_runs(parser: argparse.ArgumentParser) -> None:

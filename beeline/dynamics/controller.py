@@ -266,12 +266,16 @@ class Controller:
         """The parts that are there."""
         return PARTS[: len(self.params)]
 
-    def fits(self, task: str, path: str | Path = "the controller") -> None:
-        """Refuse a run on another task: signs and returns are of other sizes there."""
+    def fits(self, task: str, path: str | Path = "the controller", epoch: int | None = None) -> None:
+        """Refuse a run on another task, where signs and returns are of other sizes, and one of other epochs."""
         if task != self.task:
             raise CheckpointError(
                 f"{path} was trained on {self.task}, not on {task}: a controller is for one task. Train one with: "
                 f"beeline autombpo train {task}"
+            )
+        if epoch not in (None, self.epoch):
+            raise CheckpointError(
+                f"{path} was trained with epochs of {self.epoch} steps, not of {epoch}: give epoch_steps = {self.epoch}."
             )
 
     def save(self, path: str | Path) -> Path:
@@ -291,7 +295,7 @@ def load(path: str | Path) -> Controller:
     arrays, about = saved.read(Path(path), KIND)
     try:
         count = about["parts"]
-        if type(count) is not int or not 1 <= count <= len(PARTS):
+        if type(count) is not int or not 0 <= count <= len(PARTS):
             raise ValueError(f"parts = {count!r}")
         names = {part.name for part in PARTS[:count]}
         strange = [name for name in arrays if name.partition("[")[0] not in names]

@@ -6,7 +6,8 @@ deviation σ of the elites' mixture, for each dimension that varies:
     R²          1 - Σ(t - μ)² / Σ(t - mean t)²
     error       √mean((t - μ)²) / deviation of t
     NLL         mean ½((t - μ)²/σ² + log 2πσ²), in nats
-    coverage    share of rows with |t - μ| ≤ z_p σ; a calibrated model has p
+    coverage    share of rows and elites with |t - μ_e| ≤ z_p σ_e, each elite by its own Gaussian, which a rollout draws from;
+                a calibrated model has p
 
     k-step      √mean_dims(((ŝ_k - s_k) / deviation of s)²) for sampled ŝ along the real actions, the median over starts
 """
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beeline import rng
-from beeline.dynamics.world import World, moments, rollout
+from beeline.dynamics.world import World, by_elite, mixture, rollout
 from beeline.memory import TRANSITION, Batch
 
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -101,7 +102,8 @@ def transitions(columns: Any, chosen: Sequence[range]) -> Batch:
 def measured(world: World, columns: Any, judged: Sequence[range], horizon: int, seed: int = 0) -> Quality:
     """Measure a model on paths that it was not trained on; actions of the columns are in [-1, 1]."""
     rows = transitions(columns, judged)
-    mean, deviation = moments(world.model, world.elites, rows.obs, rows.action)
+    means, deviations = by_elite(world.model, world.elites, rows.obs, rows.action)
+    mean, deviation = mixture(means, deviations)
     target = np.concatenate([rows.next_obs - rows.obs, rows.reward[:, None]], axis=1).astype(np.float64)
     far, sigma = target - mean, deviation.astype(np.float64)
     spread = target.std(axis=0)
@@ -110,7 +112,7 @@ def measured(world: World, columns: Any, judged: Sequence[range], horizon: int, 
     r2 = [1.0 - float(squares[n] / spread[n] ** 2) if varies[n] else None for n in range(len(spread))]
     error = [float(np.sqrt(squares[n]) / spread[n]) if varies[n] else None for n in range(len(spread))]
     each = 0.5 * (np.square(far / sigma) + np.log(2.0 * np.pi * np.square(sigma)))
-    inside = np.stack([covered(far, sigma, level) for level in LEVELS])
+    inside = np.stack([covered(target - means, deviations, level) for level in LEVELS])
     steps, by, starts = along(world, columns, judged, horizon, seed)
     return Quality(
         len(far), r2, error, float(each[:, varies].mean()),
@@ -120,8 +122,8 @@ def measured(world: World, columns: Any, judged: Sequence[range], horizon: int, 
 
 
 def covered(far: NDArray, sigma: NDArray, level: float) -> NDArray[np.float64]:
-    """The share of rows whose error lies within the interval of that level, for each dimension."""
-    return (np.abs(far) <= NormalDist().inv_cdf(0.5 + level / 2.0) * sigma).mean(axis=0)
+    """The share of errors `[elites, n, d + 1]` within the interval of that level, for each dimension."""
+    return (np.abs(far) <= NormalDist().inv_cdf(0.5 + level / 2.0) * sigma).mean(axis=(0, 1))
 
 
 def along(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,16 @@ class Look(NamedTuple):
     branches: int  # that the memory has room for, per environment step
     memories: Mapping[str, Replay]
     error: Callable[[int], NDArray[np.float64]]  # of the last n transitions: mean over elites of |ŝ' − s'|₂, ŝ' drawn
+    losses: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)  # of the model and of the critics, where they are measured
+    shift: Callable[[], float] = lambda: 0.0  # of the policy, where it is measured
 
 
 class Trigger(Protocol):
     """Decides what is due."""
+
+    @property
+    def trains_first(self) -> bool:
+        """Whether there must be a model before it is asked for the first time."""
 
     def init(self) -> Own:
         """Its state at the start."""
@@ -92,6 +98,7 @@ class Growing:
 class _Scheduled:
     schedule: Schedule
     epoch_steps: int
+    trains_first: ClassVar[bool] = False
 
     def settings(self, own: Own, since: int) -> Settings:
         """Those of the epoch."""

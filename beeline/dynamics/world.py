@@ -174,27 +174,36 @@ def moments(
     model: GaussianEnsemble, elites: ModelState, obs: NDArray, action: NDArray
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Mean and deviation of [Δs, r] of the mixture of the elites, `[n, d + 1]`; actions in [-1, 1]."""
+    return mixture(*by_elite(model, elites, obs, action))
+
+
+def mixture(mean: NDArray, deviation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """μ = mean_e μ_e and σ² = mean_e (σ_e² + (μ_e − μ)²)."""
+    centre = mean.mean(axis=0)
+    return centre, np.sqrt((np.square(deviation) + np.square(mean - centre)).mean(axis=0))
+
+
+def by_elite(
+    model: GaussianEnsemble, elites: ModelState, obs: NDArray, action: NDArray
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Every elite's own mean and deviation, `[elites, n, d + 1]`; actions in [-1, 1]."""
     found = []
     for start in range(0, len(obs), CHUNK):
         rows = (obs[start : start + CHUNK], action[start : start + CHUNK])
         room = CHUNK if len(obs) > CHUNK else len(rows[0])
         padded = [np.concatenate([each, np.zeros((room - len(each), each.shape[1]), np.float32)]) for each in rows]
-        found.append([np.asarray(each)[: len(rows[0])] for each in _moments(model, elites, *padded)])
-    mean, deviation = (np.concatenate(each) for each in zip(*found))
+        found.append([np.asarray(each)[:, : len(rows[0])] for each in _asked_all(model, elites, *padded)])
+    mean, deviation = (np.concatenate(each, axis=1) for each in zip(*found))
     return mean, deviation
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _moments(model: GaussianEnsemble, elites: ModelState, obs: Array, action: Array) -> tuple[Array, Array]:
-    mean, deviation = _each(model, elites, obs, action)
-    centre = jnp.mean(mean, axis=0)
-    return centre, jnp.sqrt(jnp.mean(jnp.square(deviation) + jnp.square(mean - centre), axis=0))
 
 
 def _each(model: GaussianEnsemble, elites: ModelState, obs: Array, action: Array) -> tuple[Array, Array]:
     """Every elite's mean and deviation at the same rows, `[E, n, d + 1]`."""
     rows = [jnp.broadcast_to(each, (model.elites, *each.shape)) for each in (obs, action)]
     return model.predict(elites, *rows)
+
+
+_asked_all = jax.jit(_each, static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

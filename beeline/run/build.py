@@ -134,6 +134,8 @@ def build(
             f"{', '.join(known.TOLD)}; an environment of yours says it by a function beeline_terminated(obs, action, next_obs) "
             "(docs/environments.md)."
         )
+    if folder is None:
+        plan.agent.begin(plan.env)
     agent = agents.get(plan.algo).build(plan.agent, facts)
     renewed = make_renewals(agent, plan)
     diagnoser = make_diagnoser(agent, env, [*lanes, evaluation], config) if config.diagnose else None

@@ -41,6 +41,8 @@ class Plan:
         for name in ("prior", "load_prior"):  # paths that mean the same from every folder
             if isinstance(loop.get(name), str | Path) and str(loop[name]).lower() != "none":
                 loop[name] = str(Path(loop[name]).absolute())
+        if isinstance(own.get("controller"), str | Path) and str(own["controller"]).lower() != "none":
+            own["controller"] = str(Path(own["controller"]).absolute())
         agent = algorithm.config.make(own, also=[*TrainConfig.names(), *foreign.WORDS], owners=agents.owners)
         train = TrainConfig.make(loop)
         plan = cls(algorithm.name, env_id, preset, agent.scheduled(train.steps), train, init_from)

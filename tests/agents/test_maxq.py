@@ -115,18 +115,6 @@ def test_what_stands_in_for_a_missing_next_action_does_not_matter() -> None:
     assert leaves_equal(one, two)
 
 
-@pytest.mark.parametrize("algo", ["maxq", "maxq-td3"])
-def test_lambda_zero_gives_the_same_bytes(algo: str) -> None:
-    options = small(algo)
-    steps = options.pop("steps")
-    models = [model_of(name)("gym/Pendulum-v1", **options, **more).learn(steps)
-              for name, more in ((algo, {}), (f"bee-{algo}", {"lam": 0.0}))]  # fmt: skip
-    assert models[0].trainer.progress.updates >= 80
-    assert leaves_equal(models[0].trainer.state, models[1].trainer.state)
-    rows = [[{k: v for k, v in row.items() if not k.startswith("time/")} for row in model.metrics] for model in models]
-    assert rows[0] == rows[1]
-
-
 @pytest.mark.parametrize("algo", ["bee-maxq", "bee-maxq-td3"])
 def test_lambda_one_bootstraps_from_v_alone(algo: str) -> None:
     a, b = agent(algo, lam=1.0), batch()

@@ -14,7 +14,6 @@ import optax
 import plain
 import pytest
 
-import beeline
 from beeline import operators, rng
 from beeline.agents import get, sac
 from beeline.agents.base import Spaces, Task
@@ -244,30 +243,6 @@ def test_td3_update_by_hand() -> None:
 
 
 # --- λ = 0 ------------------------------------------------------------------------------------------------------------
-
-
-BEST: dict[str, Any] = {
-    "preset": "best", "network": "ln", "policy_hidden": (8, 8), "random_steps": 100, "learn_after": 100, "batch_size": 16,
-    "normalize_reward": True, "replay_decay": 0.001,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("backbone", "bee", "options"),
-    [("sac", "bac", {"target_interval": 2}), ("td3", "bee-td3", {}), ("sac", "bac", BEST), ("td3", "bee-td3", BEST)],
-)
-def test_lambda_zero_gives_the_same_bytes_over_a_thousand_steps(backbone: str, bee: str, options: dict) -> None:
-    shared = {**SMALL, "preset": "light", "network": "mlp", "random_steps": 100, **options}
-    shared |= {"eval_episodes": 1, "eval_every": 500, "log_every": 100}
-    if backbone == "td3":
-        shared["learn_after"] = 100
-    models = {"sac": beeline.SAC, "bac": beeline.BAC, "td3": beeline.TD3, "bee-td3": beeline.BEETD3}
-    one = models[backbone]("gym/Pendulum-v1", **shared).learn(1000)
-    two = models[bee]("gym/Pendulum-v1", lam=0.0, **shared).learn(1000)
-    assert one.trainer.progress.updates > 800
-    assert leaves_equal(one.trainer.state, two.trainer.state)
-    keep = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in one.metrics]
-    assert keep == [{k: v for k, v in row.items() if not k.startswith("time/")} for row in two.metrics]
 
 
 @pytest.mark.parametrize(("backbone", "bee"), [("sac", "bac"), ("td3", "bee-td3")])

@@ -175,17 +175,6 @@ def test_the_critics_of_one_shift_of_zero_are_those_of_td3() -> None:
     np.testing.assert_allclose(told["q/target"], also["q/target"], rtol=1e-6)
 
 
-def test_lambda_zero_gives_the_same_bytes() -> None:
-    options = small("rrs", switch_every=20)
-    steps = options.pop("steps")
-    one, two = (model_of(name)("toys:Walk-v0", **options, **more).learn(steps)
-                for name, more in (("rrs", {}), ("bee-rrs", {"lam": 0.0})))  # fmt: skip
-    assert one.trainer.progress.updates >= 80
-    assert leaves_equal(one.trainer.state, two.trainer.state)
-    rows = [[{k: v for k, v in row.items() if not k.startswith("time/")} for row in model.metrics] for model in (one, two)]
-    assert rows[0] == rows[1]
-
-
 def test_lambda_one_is_the_shifted_reward_and_the_v_of_the_same_shift() -> None:
     a, b = agent("bee-rrs", lam=1.0, shifts=SHIFTS), batch()._replace(extras=None)
     state = elsewhere(a.init(0), 0)

@@ -275,6 +275,9 @@ def test_a_step_stays_in_its_region_and_never_lowers_the_surrogate(seed: int, ra
     kl = float(jnp.mean(agent.net.divergence(old, moved, obs)))
     assert kl <= 1.5 * radius * (1 + 1e-5) + 1e-7
     assert float(told["step/gain"]) >= 0.0
+    ratio = np.exp(np.asarray(agent.net.log_prob(moved, obs, action)) - rows["log_prob"])
+    scaled = (rows["advantage"] - rows["advantage"].mean()) / rows["advantage"].std()
+    assert np.mean(ratio * scaled) >= -1e-5  # the surrogate, which is zero where the step begins
     if told["step/share"] == 0.0:
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(params)))
 

@@ -232,6 +232,19 @@ def test_intervals_of_the_right_width_hold_as_often_as_they_say() -> None:
     assert sure.nll > right.nll
 
 
+def test_intervals_are_those_of_each_elite() -> None:
+    """One elite is right and sure, the other right and ten times too careful: half of the rows count for each."""
+    columns = _columns(np.random.default_rng(4), [0.2, -0.1], 0.3)
+    world = _world([[0.2, -0.1, 5.0]] * 2, 0.3)
+    last = world.state.slot.live["layers"][1]
+    last["b"][1, 0, D + 1 :] += 2.0 * math.log(10.0)
+    found = quality.measured(world, columns, quality.paths(columns["flags"]), 5)
+    assert found.coverage["0.5"] == pytest.approx((0.5 + 1.0) / 2, abs=0.02)
+    # Of the mixture, σ² = .3² (1 + 100)/2.
+    sigma = 0.3 * math.sqrt(50.5)
+    assert found.nll == pytest.approx(0.5 * (0.09 / sigma**2) + math.log(sigma * math.sqrt(2 * math.pi)), abs=0.02)
+
+
 def test_a_wrong_mean_is_a_negative_r2() -> None:
     columns = _columns(np.random.default_rng(1), [0.0, 0.0], 0.5)
     found = quality.measured(_world([[0.5, 0.0, 5.0]], 0.5), columns, quality.paths(columns["flags"]), 3)
