@@ -343,7 +343,6 @@ def test_an_id_without_a_module_asks_nothing(stranger: Stranger) -> None:
 DOORS = {
     "api.py": {"__init__", "load"},
     "bench/options.py": {"autombpo", "plan", "tune"},
-    "cli/commands.py": {"train"},
     "cli/results.py": {"reference"},
     "envs/__init__.py": {"make", "spec_of"},
     "envs/check.py": {"check"},

@@ -220,6 +220,12 @@ def parsed(words: list[str]) -> argparse.Namespace:
     found = parser.parse_args(words)
     found.commit = found.commit or commit()
     found.counts = {kind: found.count or COUNTS[kind] for kind in KINDS}
+    if not found.count and "kills" in found.kinds:
+        import kills
+
+        from beeline import agents
+
+        found.counts["kills"] = kills.budget(len(agents.ALGORITHMS))
     return found
 
 

@@ -19,11 +19,15 @@ from outcome import Outcome, Trial
 from trials import WALK, Case, Place, as_traceback, differing, options
 from whole_runs import Process, flags
 
+import beeline
 from beeline import agents
+from beeline.diagnostics.probe import Judged
 
 KIND = "kills"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 LONGER = {"steps": 300, "eval_every": 90, "log_every": 7, "checkpoint_every": 40}
+# Where a model of the world is trained, so long and so often that a signal half a second after a row often meets it at that.
+TRAINING = {"model_every": 15, "model_batches": 300, "model_first_batches": 300, "model_epochs": 30, "event_most": 20}
 VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"num_envs": 3}, {"n_step": 3}, {"normalize_obs": True}, {"replay_capacity": 90}, {"repeat": 2}, {"diagnose": 100},
     {"seed": 7, "tensorboard": True},
@@ -42,8 +46,8 @@ PATIENCE = 240.0  # seconds that one process of a chain may take
 
 def cases(seed: int) -> Iterator[Case]:
     """Chains of every algorithm in turn, each with other options, and between them the chains of TOGETHER and matrices, here
-    and on Ray. The more algorithms there are, the fewer signals each chain gets: BUDGET of them meet every algorithm and
-    every command, so that the duration stays as it is."""
+    and on Ray. The more algorithms there are, the fewer signals each chain gets: `budget` of them meet every algorithm and
+    every command, so that the duration stays as it is for as long as it can."""
     ray = importlib.util.find_spec("ray") is not None
     algos = list(agents.ALGORITHMS)
     able = [algo for algo, entry in agents.ALGORITHMS.items() if not entry.config().refuses_prior]
@@ -58,9 +62,14 @@ def cases(seed: int) -> Iterator[Case]:
         yield from spread(chains, others)
 
 
+def budget(algorithms: int) -> int:
+    """Signals in all: BUDGET, or as many as a chain of every algorithm needs beside the others where there are very many."""
+    return max(BUDGET, 4 * algorithms // 3 + 8)
+
+
 def signals_each(algorithms: int) -> int:
-    """Signals of a chain, so that three quarters of BUDGET are enough for a chain of every algorithm."""
-    return max(1, min(MOST, 3 * BUDGET // 4 // algorithms))
+    """Signals of a chain, so that three quarters of all are enough for a chain of every algorithm."""
+    return max(1, min(MOST, 3 * budget(algorithms) // 4 // algorithms))
 
 
 def spread(many: list[Case], few: list[Case]) -> Iterator[Case]:
@@ -119,14 +128,17 @@ def chain(place: Place, name: str, algo: str, what: str = "", strikes: int = MOS
     if what:
         data = str(given.data(place)) if DATA in str(TOGETHER[what]) else ""
         variant = {key: value.replace(DATA, data) if isinstance(value, str) else value for key, value in TOGETHER[what].items()}
-    words = ["train", algo, WALK, *flags(options(algo, **(LONGER | _having(algo, variant))))]
+    if "diagnose" in variant and not place.kept(("judged", algo), lambda: judged(algo)):
+        variant = {}
+    models = agents.get(algo).group == "model-based"
+    words = ["train", algo, WALK, *flags(options(algo, **(LONGER | (TRAINING if models else {}) | _having(algo, variant))))]
     whole = place.made(("killed", *words), lambda path: place.zygote.run(*words, "--out", path))
     folder = place.folder()
     run, kills, total = folder / "run", 0, rows(whole)
     process = place.zygote.start(*words, "--out", run)
     for _ in range(strikes):
         number = chance.choice(SIGNALS)
-        hit = struck(process, run, rows(run) + chance.randrange(total // 2), chance.uniform(0, 0.03), number)
+        hit = struck(process, run, rows(run) + chance.randrange(total // 2), chance.uniform(0, 0.5 if models else 0.03), number)
         if not ended(process):
             return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after {signal.Signals(number).name}", kills)
         if trace := as_traceback(process.err):
@@ -157,6 +169,11 @@ def _copied(run: Path, to: Path) -> Path:
 def _left_behind(run: Path) -> str:
     found = [path.name for path in run.rglob("*") if ".tmp" in path.name]
     return f"left behind: {', '.join(found)}" if found else ""
+
+
+def judged(algo: str) -> bool:
+    """Whether an algorithm has a Q that a diagnosis can read."""
+    return isinstance(beeline.model(algo)(WALK, verbose=0, **options(algo)).trainer.agent, Judged)
 
 
 def _having(algo: str, variant: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,13 @@ def test_a_killed_run_ends_as_the_one_that_nobody_disturbed(place: Place) -> Non
     assert trial.outcome == Outcome.HELD, trial
 
 
+def test_only_what_has_a_q_is_diagnosed_and_models_are_trained_for_long() -> None:
+    assert [kills.judged(algo) for algo in ("sac", "trpo", "pets")] == [True, False, False]
+    based = [set(entry.config.names()) for entry in agents.ALGORITHMS.values() if entry.group == "model-based"]
+    assert based and all(set(kills.TRAINING) & names for names in based)
+    assert set(kills.TRAINING) <= set().union(*based)
+
+
 def _met(signals: int) -> list[str]:
     """The names of the cases that this many signals are enough for."""
     each, left, names = kills.signals_each(len(agents.ALGORITHMS)), signals, []
@@ -69,7 +76,7 @@ def _met(signals: int) -> list[str]:
 def test_every_algorithm_and_command_is_killed_however_many_there_are(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     many = {f"{name}{'-again' * copy}": entry for copy in range(copies) for name, entry in agents.ALGORITHMS.items()}
     monkeypatch.setattr(agents, "ALGORITHMS", many)
-    names = _met(harness.COUNTS["kills"])
+    names = _met(harness.parsed([]).counts["kills"])
     assert all(any(name.startswith(f"{algo} ") for name in names) for algo in many)
     assert all(any(f" {what} " in name for name in names) for what in kills.TOGETHER)
     assert any(name.startswith("bench local") for name in names)
