@@ -135,6 +135,13 @@ class Replay:
         """Return the number of transitions that can be sampled now."""
         return self._count
 
+    def specimen(self) -> Replay:
+        """A memory of its own with the same columns and one transition, all zeros: what is drawn from it has the same shapes."""
+        made = Replay(2, self.obs_dim, self.action_dim, columns=self.extra_columns)
+        made.start(0, np.zeros(self.obs_dim))
+        made.add(0, np.zeros(self.action_dim), 0.0, np.zeros(self.obs_dim), False, False)
+        return made
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def start(self, lane: int, obs: ArrayLike) -> None:

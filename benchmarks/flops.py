@@ -49,6 +49,7 @@ def update_flops(
     actor_delay: int = 1,
     values: int = 1,
     more_targets: int = 0,
+    policy_hidden: Sequence[int] | None = None,
 ) -> float:
     """Useful operations of one update, averaged over `actor_delay` updates when the actor is delayed.
 
@@ -56,7 +57,7 @@ def update_flops(
     critics (all by default; TD3 uses one). With `exploit`, also V(s'), a step of V(s), and Q̄(s, a) for its loss, for each of
     `values` V. `more_targets` are further actions at s' that the target critics judge (MAXQ).
     """
-    actor = Mlp((obs_dim, *hidden, (2 if stochastic_actor else 1) * act_dim))
+    actor = Mlp((obs_dim, *(policy_hidden or hidden), (2 if stochastic_actor else 1) * act_dim))
     critic = Mlp((obs_dim + act_dim, *hidden, 1))
     value = Mlp((obs_dim, *hidden, 1))
     used = critics if actor_critics is None else actor_critics

@@ -56,6 +56,10 @@ OWNED, MIXTURE, CLONING, WEIGHTED, IMPROVED, NATURAL, TRUST = (
     f"beeline/agents/{name}.py" for name in ("owned", "mixture", "cloning", "weighted", "improved", "natural", "trust")
 )
 NETWORKS, FEEDS, LOOP = "beeline/networks/base.py", "beeline/feeds.py", "beeline/loop.py"
+PASSES = "beeline/networks/passes.py"
+_GRADIENTS = "tests/networks/test_passes.py::test_values_and_every_gradient_are_those_of_the_plain_form"
+_NOISE = "tests/agents/test_off_policy.py::test_noise_is_that_of_each_update_drawn_alone_however_updates_are_spread_over_calls"
+_COMPILED = "tests/test_loop.py::test_the_first_update_finds_everything_compiled"
 _UPDATES = "tests/agents/test_off_policy.py::test_consecutive_updates_equal_the_specification_in_every_number"
 _BATCHES = "tests/test_loop.py::test_the_agent_learns_from_as_many_steps_and_under_the_discount_it_was_given"
 
@@ -173,6 +177,36 @@ MUTANTS = (
         "all: reward_scale ignored",
         (Edit(READINGS, "scaled = self.config.reward_scale * reward", "scaled = reward"),),
         _under("td3-bac"),
+    ),
+    Mutant(
+        "ln: gradients pass where the output is zero",
+        (Edit(PASSES, "da = jnp.where(y > 0.0, dy, 0.0)", "da = dy"),),
+        (_GRADIENTS,),
+    ),
+    Mutant(
+        "ln: the deviation taken for a constant",
+        (Edit(PASSES, " - mean - normal * tilt)", " - mean)"),),
+        (_GRADIENTS,),
+    ),
+    Mutant(
+        "all: noise of the policy's steps by the first update of its call",
+        (Edit(UPDATE, "state.updates + jnp.arange(first, count, step)", "state.updates + jnp.arange(0, count - first, step)"),),
+        (_NOISE,),
+    ),
+    Mutant(
+        "all: noise of the policy's steps given to the update before",
+        (Edit(UPDATE, "[(first, last, every - 1),", "[(first - 1, last + 1, every - 1),"),),
+        (_NOISE,),
+    ),
+    Mutant(
+        "loop: nothing compiled ahead",
+        (Edit(LOOP, "        self.agent.warm(self.memories, self.clock)\n", ""),),
+        (f"{_COMPILED}[bac-options0]",),
+    ),
+    Mutant(
+        "all: one phase of the delays compiled ahead",
+        (Edit(UPDATE, "% self._period for call in range(self._period)", "% self._period for call in range(1)"),),
+        (f"{_COMPILED}[td3-options1]",),
     ),
     Mutant(
         "feed: n_step ignored",

@@ -33,7 +33,7 @@ def config(spec: dict[str, Any]) -> dict[str, Any]:
 class Parts:
     """The update on a fixed batch and env.step, each alone, from the state of a training run that stands still."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, task: str = TASK) -> None:
         import jax
         import jax.numpy as jnp
 
@@ -46,40 +46,41 @@ class Parts:
         assert data is not None
         self._batch = data.train
         self._done = 0
-        self._env = envs.make(TASK)
+        self._env = envs.make(task)
         rows = trainer.replay.export(0, trainer.replay.oldest(0), trainer.replay.rows(0))
         self._actions = rows["action"][rows["flags"] != 0]
         self._at = 0
         self._env.reset(seed=0)
 
-    def update(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Updates per second."""
+    def updates(self, count: int) -> int:
+        """About so many updates, awaited; how many it were."""
         import jax
 
         from beeline.memory import Data
 
-        count = len(self._batch.reward)
+        calls, each = max(1, count // len(self._batch.reward)), len(self._batch.reward)
+        for _ in range(calls):
+            self._state, _ = self._agent.update(self._state, Data(self._batch, self._done))
+            self._done += each
+        jax.block_until_ready(self._state)
+        return calls * each
 
-        def work() -> int:
-            for _ in range(max(1, BLOCK // count)):
-                self._state, _ = self._agent.update(self._state, Data(self._batch, self._done))
-                self._done += count
-            jax.block_until_ready(self._state)
-            return max(1, BLOCK // count) * count
-
-        return {"per_s": rate(request["seconds"], work)}
-
-    def env(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Steps per second with the actions that the training took, resets included as they are there."""
-
-        def work() -> int:
+    def steps(self, count: int) -> int:
+        """Steps with the actions that the training took, resets included as they are there."""
+        for _ in range(count):
             _, _, terminated, truncated, _ = self._env.step(self._actions[self._at % len(self._actions)])
             self._at += 1
             if terminated or truncated:
                 self._env.reset(seed=self._at)
-            return 1
+        return count
 
-        return {"per_s": rate(request["seconds"], work)}
+    def update(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Updates per second."""
+        return {"per_s": rate(request["seconds"], lambda: self.updates(BLOCK))}
+
+    def env(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Steps per second."""
+        return {"per_s": rate(request["seconds"], lambda: self.steps(1))}
 
 
 def train(parent: Parent, spec: dict[str, Any]) -> None:
@@ -123,8 +124,9 @@ def first_update(parent: Parent, spec: dict[str, Any]) -> None:
             parent.answer({})
             return False
 
-    options = config(spec) | {"random_steps": 1_000}
-    api.train(spec["algo"], TASK, preset="light", verbose=0, out=spec["folder"], callbacks=[Told()], **options)
+    preset, task = spec.get("preset", "light"), spec.get("task", TASK)
+    own = {"eval_episodes": 0, "steps": 2**30} if preset != "light" else config(spec) | {"random_steps": 1_000}
+    api.train(spec["algo"], task, preset=preset, verbose=0, out=spec["folder"], callbacks=[Told()], **own)
 
 
 # --- the ring, many updates, checkpoints ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from whole_runs import small
 
 import beeline
 from beeline import rng
+from beeline.agents.ahead import Ahead
 from beeline.loop import Trainer
 from beeline.memory import TERMINATED, TRANSITION, TRUNCATED
 
@@ -201,3 +203,53 @@ def test_normalised_observations_count_each_once() -> None:
     acted_on = np.array([obs for n, obs in enumerate(seen) if n not in ends], np.float64)  # never the final ones
     statistics = trainer.state.host["statistics"]
     np.testing.assert_allclose(statistics["mean"], acted_on.mean(0), rtol=2e-3, atol=2e-3)
+
+
+# --- compiling ahead --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("algo", "options"), [("bac", {"normalize_obs": True}), ("td3", {}), ("sac", {"num_envs": 3})])
+def test_the_first_update_finds_everything_compiled(algo: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model(algo, eval_episodes=1, hidden=(7, 5), **options)  # an agent that no other test has used
+    agent, ready = made.trainer.agent, []
+    update = type(agent).update
+
+    def asked(self: Any, state: Any, data: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            self._ahead.wait()
+            ready.append((self._act._cache_size(), self._update._cache_size()))
+        return update(self, state, data)
+
+    monkeypatch.setattr(type(agent), "update", asked)
+    made.learn(80)
+    assert len(ready) > 10
+    assert ready[0] == ready[-1] == (agent._act._cache_size(), agent._update._cache_size())
+    assert ready[0][1] == (2 if algo in ("td3", "bac") else 1)  # phases of a delay of two
+
+
+def test_compiling_ahead_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> Any:
+        return model("td3", normalize_obs=True, eval_episodes=1).learn(100)
+
+    ahead = run()
+    monkeypatch.setattr("beeline.agents.off_policy.OffPolicy.warm", lambda self, memories, clock: None)
+    plain = run()
+    assert [leaf.tobytes() for leaf in _leaves(ahead)] == [leaf.tobytes() for leaf in _leaves(plain)]
+
+
+def test_work_ahead_is_done_once_and_waited_for_and_its_errors_are_not_told() -> None:
+    ahead, gate, done = Ahead(), threading.Event(), []
+
+    def work() -> None:
+        gate.wait(30)
+        ahead.wait()  # as the work itself calls what others wait in
+        done.append(threading.current_thread())
+        raise ValueError("told where it is needed")
+
+    ahead.wait()  # nothing was begun
+    ahead.start(work)
+    ahead.start(work)
+    assert not done
+    gate.set()
+    ahead.wait()
+    assert len(done) == 1 and done[0] is not threading.main_thread() and not done[0].daemon

@@ -10,6 +10,7 @@ import timeit
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -338,3 +339,18 @@ def test_sampling_is_quick() -> None:
         replay.add(0, np.zeros(6), 0.0, np.zeros(17), False, False)
     best = min(timeit.repeat(lambda: replay.sample(0, 1, 1, 256), number=50, repeat=20)) / 50
     assert best < 200e-6  # about 45 µs on an idle core; a busy machine is no failure
+
+
+def test_what_is_drawn_from_a_specimen_has_the_shapes_of_what_is_drawn_from_the_ring() -> None:
+    ring = Replay(40, 3, 2, lanes=2, columns={"extra": (4,)})
+    for lane in (0, 1):
+        ring.start(lane, np.ones(3))
+        for _ in range(5):
+            ring.add(lane, np.ones(2), 1.0, np.ones(3), False, False, {"extra": np.ones(4)})
+    before = [ring.export(lane, 0, ring.rows(lane)) for lane in (0, 1)]
+    for options in ({}, {"n_step": 3, "with_next_action": True}):
+        theirs, own = (memory.sample(0, 0, 2, 7, **options) for memory in (ring.specimen(), ring))
+        assert not theirs.obs.any() and own.obs.all()
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), theirs) == jax.tree.map(lambda x: (x.shape, x.dtype), own)
+    after = [ring.export(lane, 0, ring.rows(lane)) for lane in (0, 1)]
+    assert all(np.array_equal(x[name], y[name]) for x, y in zip(before, after) for name in x)

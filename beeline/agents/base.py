@@ -87,6 +87,12 @@ class Agent(Protocol):
         policy with its noise) or "greedy".
         """
 
+    def warm(self, memories: Mapping[str, Replay], clock: Clock) -> None:
+        """Before the first decision of a run: begin to compile what it will call, beside its warm-up, and return at once.
+
+        No number may depend on it, nor on when it is done; the memories must not be touched after it has returned.
+        """
+
     def prepare(
         self, state: Any, memories: Mapping[str, Replay], clock: Clock, stop: Callable[[], bool]
     ) -> tuple[Any, dict[str, Any]] | None:
@@ -146,6 +152,9 @@ class Defaults:
     def begin(self, lanes: int) -> Any:
         """Acting carries nothing."""
         return ()
+
+    def warm(self, memories: Any, clock: Clock) -> None:
+        """Everything is compiled when it is first called."""
 
     def prepare(self, state: Any, memories: Any, clock: Clock, stop: Callable[[], bool]) -> tuple[Any, dict[str, Any]] | None:
         """No slow work."""

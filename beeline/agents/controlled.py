@@ -89,7 +89,7 @@ class ControlledAgent(ModelBased):
     def _value_loss_impl(self, inner: Inner, batch: Batch) -> Array:
         agent = self.inner
         batch = agent.scaled(inner.host, batch)
-        noise = agent.draw_noise(inner, batch, None, False)
+        noise = agent.draw_noise(jax.random.wrap_key_data(inner.key), inner.updates, batch, None)
         pairs, sight = agent.backup.look(inner, batch, noise)
         terms = agent.backup.terms(inner, batch, sight, agent.ask(inner.critic.target, pairs))
         out = agent.critic.out(inner.critic.live, batch.obs, batch.action)

@@ -202,34 +202,32 @@ class Grac(OffPolicy):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def update(self, state: State, data: Data) -> tuple[State, Metrics]:
+    def learn(self, state: State, data: Data) -> tuple[State, Metrics]:
         """All updates of the data in one compiled call, which reads of the range only the bounds."""
         read = {name: state.host[name] for name in ("statistics", "scale", "bounds", "progress")}
-        after, metrics = super().update(dataclasses.replace(state, host=read), data)
+        after, metrics = super().learn(dataclasses.replace(state, host=read), data)
         return dataclasses.replace(after, host=state.host), metrics
 
-    def draw_noise(self, state: State, batch: Batch, fit: Batch | None, policy: bool) -> dict[str, Any]:
-        """The noise of one update: samples and searches at s' and, where the policy is due, at s."""
-        root, shape = jax.random.wrap_key_data(state.key), batch.action.shape
+    def draw_noise(self, root: Array, number: Any, batch: Batch, fit: Batch | None) -> dict[str, Any]:
+        """A sample and a search at s'."""
+        return dict(zip(("explore", "search"), self._pair(root, number, "explore", 0, batch)))
 
-        def pair(name: str, turn: int) -> tuple[Array, Any]:
-            normal, search = (
-                jax.random.fold_in(rng.fold(root, each, state.updates), turn) for each in (name, f"{name}/search")
-            )
-            return jax.random.normal(normal, shape), self.search.noise(search, shape)
+    def draw_policy_noise(self, root: Array, number: Any, batch: Batch, fit: Batch | None) -> dict[str, Any]:
+        """A sample and a search at s for every step of the policy."""
+        return {f"policy/{turn}": self._pair(root, number, "policy", turn, batch) for turn in range(self.config.policy_rounds)}
 
-        drawn: dict[str, Any] = dict(zip(("explore", "search"), pair("explore", 0)))
-        turns = range(self.config.policy_rounds if policy else 0)
-        return drawn | {f"policy/{turn}": pair("policy", turn) for turn in turns}
+    def _pair(self, root: Array, number: Any, name: str, turn: int, batch: Batch) -> tuple[Array, Any]:
+        normal, search = (jax.random.fold_in(rng.fold(root, each, number), turn) for each in (name, f"{name}/search"))
+        return jax.random.normal(normal, batch.action.shape), self.search.noise(search, batch.action.shape)
 
     def bounded(self, state: State, q: Array) -> Array:
         """Q inside the range of what can be."""
         return jnp.clip(q, state.host["bounds"][0], state.host["bounds"][1])
 
-    def one_update(self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool) -> tuple[State, Metrics]:
+    def one_update(
+        self, state: State, batch: Any, fit: Any, noise: Any, *, policy: bool, target: bool
+    ) -> tuple[State, Metrics]:
         """One update, top to bottom; `state` is what it began with, all the way."""
-        noise = self.draw_noise(state, batch, fit, policy)
-
         # y of the better of two actions at s', and a step of the critics
         pairs, seen = self.backup.look(state, batch, noise)
         answers = [self.bounded(state, each) for each in self.ask(state.critic.live, pairs)]

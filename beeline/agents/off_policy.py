@@ -26,6 +26,7 @@ from jax.lax import stop_gradient
 from beeline import rng
 from beeline.agents import schedule
 from beeline.agents.actors import Actor
+from beeline.agents.ahead import Ahead
 from beeline.agents.backup import Backup, Noise, follow
 from beeline.agents.base import Defaults, Task
 from beeline.agents.critic import Critic
@@ -85,6 +86,7 @@ class OffPolicy(Readings, Defaults):
             "loss/critic", "loss/actor", "q/mean", "q/target", *backup.metric_names, *objective.metric_names,
         )  # fmt: skip
         self._period = math.lcm(config.policy_interval, config.target_interval)
+        self._ahead = Ahead()
         # What `act` reads. Updated in place, it would make the update wait for the action that is chosen before it. With a policy
         # that changes at every update the gain is lost again: its new parameters then want other memory each time.
         self._keep_policy = config.policy_interval > 1
@@ -142,6 +144,24 @@ class OffPolicy(Readings, Defaults):
             own = jax.jit(self.backup.init)(self.backup.draw(clock.seed, clock.step))
             fresh["backup"] = self.backup.renewed(state.backup, own)
         return dataclasses.replace(state, **fresh)
+
+    # --- compiling --------------------------------------------------------------------------------------------------
+
+    def warm(self, memories: Mapping[str, Replay], clock: Clock) -> None:
+        """Compile actions and updates in a thread, by calling them on a state and on transitions that nobody else has."""
+        specimens = {name: memory.specimen() for name, memory in memories.items()}
+        self._ahead.start(lambda: self.rehearse(specimens, clock))
+
+    def rehearse(self, memories: Mapping[str, Replay], clock: Clock) -> None:
+        """Act as in training and as in evaluation, and update in every phase of the delays that calls will begin in."""
+        state, lanes = self.init(clock.seed), self.task.lanes
+        late = clock._replace(step=max(clock.step, self.config.random_steps))
+        for mode, rows in (("collect", lanes), ("greedy", 1)):
+            obs = np.zeros((rows, self.spaces.obs_dim), np.float32)
+            self.act(self.policy(state), self.begin(rows), obs, np.ones(rows, bool), late, mode)
+        count = self.config.critic_updates_per_step * lanes
+        for phase in dict.fromkeys((clock.updates + call * count) % self._period for call in range(self._period)):
+            state, _ = self.learn(state, self.feed(memories, clock._replace(updates=phase), count))
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -212,7 +232,12 @@ class OffPolicy(Readings, Defaults):
         return self.feed(memories, clock, self.config.critic_updates_per_step * self.task.lanes)
 
     def update(self, state: State, data: Data) -> tuple[State, Metrics]:
-        """All updates of the data in one compiled call; the given state is consumed, but for what is kept apart."""
+        """All updates of the data in one compiled call, once it is compiled: two threads would both compile it."""
+        self._ahead.wait()
+        return self.learn(state, data)
+
+    def learn(self, state: State, data: Data) -> tuple[State, Metrics]:
+        """The call itself; the given state is consumed, but for what is kept apart."""
         kept, rest = self._split(state)
         changed, rest, metrics = self._update(kept, state.host, rest, data.train, data.fit, phase=data.first % self._period)
         return self._join(kept | changed, dataclasses.replace(rest, host=state.host)), metrics
@@ -235,13 +260,16 @@ class OffPolicy(Readings, Defaults):
     ) -> tuple[dict[str, Any], State, Metrics]:
         """The updates of a call; of what is kept apart, only what has changed is returned."""
         dues = schedule.due(phase, train.reward.shape[0], self.config.policy_interval, self.config.target_interval)
+        state = self._join(kept, rest)
+        noise = self.all_noise(state, train, fit, [policy for policy, _ in dues])
 
         def one(state: State, rows: Any, policy: bool, target: bool) -> tuple[State, Metrics]:
-            batch, fit = (None if each is None else self.scaled(host, each) for each in rows)
-            state, metrics = self.one_update(dataclasses.replace(state, host=host), batch, fit, policy=policy, target=target)
+            batch, fit = (None if each is None else self.scaled(host, each) for each in rows[:2])
+            state = dataclasses.replace(state, host=host)
+            state, metrics = self.one_update(state, batch, fit, rows[2], policy=policy, target=target)
             return dataclasses.replace(state, host={}), metrics
 
-        state, metrics = schedule.run(one, self._join(kept, rest), (train, fit), dues, self._period)
+        state, metrics = schedule.run(one, state, (train, fit, noise), dues, self._period)
         after, rest = self._split(state)
         return {name: value for name, value in after.items() if value is not kept[name]}, rest, metrics
 
@@ -250,26 +278,46 @@ class OffPolicy(Readings, Defaults):
         obs, next_obs = normalise(host["statistics"], batch.obs), normalise(host["statistics"], batch.next_obs)
         return batch._replace(obs=obs, next_obs=next_obs, reward=self.in_units(host, batch.reward))
 
-    def draw_noise(self, state: State, batch: Batch, fit: Batch | None, policy: bool) -> Noise:
-        """The standard normal noise of one update, by the name of its stream; only what will be looked at is drawn.
+    def all_noise(self, state: State, train: Batch, fit: Batch | None, policy: Sequence[bool]) -> Noise:
+        """The noise of every update of a call, `[updates, …]`: drawn side by side it takes less time than in each by itself.
 
-        All streams are drawn in one call, which gives the numbers of one call each for less than their time.
+        It is what each update would draw alone, so it does not matter how updates are spread over calls. For updates without a
+        step of the policy none is drawn for one; zeros stand in its place, which nobody looks at.
         """
-        root = jax.random.wrap_key_data(state.key)
-        keys = {name: rng.fold(root, name, state.updates) for name in self.backup.streams}
+        root, count = jax.random.wrap_key_data(state.key), len(policy)
+
+        def drawn(draw: Any, first: int, step: int) -> Noise:
+            numbers = state.updates + jnp.arange(first, count, step)
+            rows = jax.tree.map(lambda x: x[first::step], (train, fit))
+            return jax.vmap(lambda number, rows: draw(root, number, *rows))(numbers, rows)
+
+        noise = drawn(self.draw_noise, 0, 1)
+        if not any(policy):
+            return noise
+        first, every = policy.index(True), self.config.policy_interval
+        own = drawn(self.draw_policy_noise, first, every)
+        last = (count - 1 - first) % every
+        spread = lambda x: jax.lax.pad(x, x.dtype.type(0), [(first, last, every - 1), *[(0, 0, 0)] * (x.ndim - 1)])  # noqa: E731
+        return noise | jax.tree.map(spread, own)
+
+    def draw_noise(self, root: Array, number: Any, batch: Batch, fit: Batch | None) -> Noise:
+        """The standard normal noise of the update of that number, by the name of its stream, that of the policy's steps apart."""
+        keys = {name: rng.fold(root, name, number) for name in self.backup.streams}
         drawn = {}
         if fit is not None and "exploit" in keys:  # a batch of its own, maybe of another size
             drawn["exploit"] = jax.random.normal(keys.pop("exploit"), fit.action.shape)
-        for turn in range(self.config.policy_rounds if policy and self.actor.stochastic else 0):
-            keys[f"policy/{turn}"] = jax.random.fold_in(rng.fold(root, "policy", state.updates), turn)
-        if not keys:
-            return drawn
-        together = jax.vmap(lambda key: jax.random.normal(key, batch.action.shape))(jnp.stack(list(keys.values())))
-        return drawn | dict(zip(keys, together))
+        return drawn | normals(keys, batch.action.shape)
 
-    def one_update(self, state: State, batch: Any, fit: Any, *, policy: bool, target: bool) -> tuple[State, Metrics]:
+    def draw_policy_noise(self, root: Array, number: Any, batch: Batch, fit: Batch | None) -> Noise:
+        """That of the policy's steps."""
+        rounds = range(self.config.policy_rounds if self.actor.stochastic else 0)
+        key = rng.fold(root, "policy", number)
+        return normals({f"policy/{turn}": jax.random.fold_in(key, turn) for turn in rounds}, batch.action.shape)
+
+    def one_update(
+        self, state: State, batch: Any, fit: Any, noise: Noise, *, policy: bool, target: bool
+    ) -> tuple[State, Metrics]:
         """One update: the steps in their order; `state` is what it began with, all the way."""
-        noise = self.draw_noise(state, batch, fit, policy)
         pairs, sight = self.backup.look(state, batch, noise)
         answers = self.ask(state.critic.target, pairs)
         terms = self.backup.terms(state, batch, sight, answers)
@@ -329,3 +377,10 @@ class OffPolicy(Readings, Defaults):
             return [self.critic.q(params, *pairs[0])]
         obs, action = (jnp.concatenate(each) for each in zip(*pairs))
         return jnp.split(self.critic.q(params, obs, action), len(pairs), axis=-1)
+
+
+def normals(keys: Mapping[str, Array], shape: tuple[int, ...]) -> Noise:
+    """Standard normal numbers of that shape for every key; in one call, which takes less time than one each."""
+    if not keys:
+        return {}
+    return dict(zip(keys, jax.vmap(lambda key: jax.random.normal(key, shape))(jnp.stack(list(keys.values())))))

@@ -18,8 +18,9 @@ from jax import Array
 
 from beeline.graph import Graph
 from beeline.networks.base import Params
+from beeline.networks.passes import LN_EPSILON, linear, ln_relu
 
-BAC_EPSILON, LN_EPSILON = 1e-5, 1e-6  # of the layer norms: that of PyTorch, and that of Flax
+BAC_EPSILON = 1e-5  # PyTorch's
 
 
 def layer(draw: np.random.Generator, fan_in: int, fan_out: int, initialiser: str, gain: float = 1.0) -> dict[str, Any]:
@@ -117,8 +118,13 @@ class Ln(Mlp):
         plain = super()._hidden_layer(generator, depth, fan_in, fan_out)
         return plain | {"scale": np.ones(fan_out, np.float32), "shift": np.zeros(fan_out, np.float32)}
 
-    def _activate(self, params: dict[str, Array], x: Array, depth: int) -> Array:
-        return jax.nn.relu(layer_norm(x, params["scale"], params["shift"], LN_EPSILON))
+    def apply(self, params: Params, x: Array) -> Array:
+        """The output `[…, out]` at inputs `[…, in]`."""
+        *hidden, last = params
+        rows = x.reshape(-1, x.shape[-1])
+        for each in hidden:
+            rows = ln_relu(each, rows)
+        return linear(last, rows).reshape(*x.shape[:-1], -1)
 
     def _write_activation(self, graph: Graph, params: dict[str, Array], x: str, depth: int) -> str:
         return graph.add("Relu", graph.layer_norm(x, params["scale"], params["shift"], LN_EPSILON))

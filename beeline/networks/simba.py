@@ -12,7 +12,8 @@ from jax import Array
 
 from beeline.graph import Graph
 from beeline.networks.base import Params
-from beeline.networks.mlp import LN_EPSILON, layer, layer_norm
+from beeline.networks.mlp import layer, layer_norm
+from beeline.networks.passes import LN_EPSILON
 
 EXPANSION = 4  # how much wider a block is inside
 

@@ -70,7 +70,8 @@ def below(arrays: Mapping[str, np.ndarray], prefix: str) -> Arrays:
 class Network:
     """A perceptron at a batch of inputs: its output, and on demand the gradients behind a gradient of that output.
 
-    `mlp`: Linear-ReLU throughout. `bac`: Linear-LayerNorm-tanh, then Linear-ELU. The last layer is linear.
+    `mlp`: Linear-ReLU throughout. `bac`: Linear-LayerNorm-tanh, then Linear-ELU. `ln`: Linear-LayerNorm-ReLU throughout. The last
+    layer is linear.
     """
 
     def __init__(self, weights: Arrays, x: np.ndarray, body: str) -> None:
@@ -87,26 +88,27 @@ class Network:
         self.output = x
 
     def _normal(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        deviation = np.sqrt(z.var(-1, keepdims=True) + 1e-5)
+        deviation = np.sqrt(z.var(-1, keepdims=True) + (1e-6 if self.body == "ln" else 1e-5))
         return (z - z.mean(-1, keepdims=True)) / deviation, deviation
 
     def _activate(self, layer: int, z: np.ndarray) -> np.ndarray:
         if self.body == "mlp":
             return np.maximum(z, 0.0)
-        if layer == 0:
-            return np.tanh(self._normal(z)[0] * self.weights["0/scale"] + self.weights["0/shift"])
+        if layer == 0 or self.body == "ln":
+            scaled = self._normal(z)[0] * self.weights[f"{layer}/scale"] + self.weights[f"{layer}/shift"]
+            return np.maximum(scaled, 0.0) if self.body == "ln" else np.tanh(scaled)
         return np.where(z > 0, z, np.expm1(np.minimum(z, 0.0)))
 
     def _activation_gradient(self, layer: int, g: np.ndarray, gradients: Arrays) -> np.ndarray:
         z, after = self.before[layer], self.inputs[layer + 1]
         if self.body == "mlp":
             return g * (z > 0)
-        if layer > 0:
+        if layer > 0 and self.body == "bac":
             return g * np.where(z > 0, 1.0, np.exp(np.minimum(z, 0.0)))
         normal, deviation = self._normal(z)
-        g = g * (1.0 - after**2)
-        gradients["0/scale"], gradients["0/shift"] = (g * normal).sum(0), g.sum(0)
-        g = g * self.weights["0/scale"]
+        g = g * (after > 0) if self.body == "ln" else g * (1.0 - after**2)
+        gradients[f"{layer}/scale"], gradients[f"{layer}/shift"] = (g * normal).sum(0), g.sum(0)
+        g = g * self.weights[f"{layer}/scale"]
         return (g - g.mean(-1, keepdims=True) - normal * (g * normal).mean(-1, keepdims=True)) / deviation
 
     def gradients(self, g: np.ndarray) -> tuple[Arrays, np.ndarray]:

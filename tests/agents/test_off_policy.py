@@ -13,9 +13,12 @@ import numpy as np
 import optax
 import plain
 import pytest
+from hypothesis import given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 from beeline import operators, rng
-from beeline.agents import get, sac
+from beeline.agents import get, sac, schedule
 from beeline.agents.base import Spaces, Task
 from beeline.agents.off_policy import OffPolicy, State
 from beeline.agents.options import BLENDS, EXPLOITS
@@ -158,6 +161,8 @@ SOFT = RATES | {"alpha_lr": 0.03}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac-mlp": ("sac", SOFT | {"network": "mlp", "alpha_beta1": 0.5, "grad_clip": 0.5}),
     "sac-bac": ("sac", SOFT | {"network": "bac", "policy_updates_per_step": 2, "entropy_units": "unit", "target_interval": 2}),
+    "sac-ln": ("sac", SOFT | {"network": "ln", "entropy_units": "unit", "policy_updates_per_step": 0.5}),
+    "bac-ln": ("bac", SOFT | {"network": "ln", "value_lr": 0.04, "lam": 0.5, "v_entropy": False, "target_interval": 1}),
     "td3-mlp": ("td3", RATES | {"network": "mlp"}),
     "td3-bac": ("td3", RATES | {"network": "bac", "target_interval": 1, "reward_scale": 2.0, "grad_clip": 0.3}),
     "bac-mlp": ("bac", SOFT | {"network": "mlp", "value_lr": 0.04, "blend": "ada", "v_entropy": False, "target_interval": 1,
@@ -340,6 +345,40 @@ def test_many_updates_in_one_call_equal_as_many_calls(algo: str, options: dict, 
     assert set(metrics) == set(latest) == set(a.metric_names)
     for name in metrics:
         np.testing.assert_allclose(metrics[name], latest[name], rtol=1e-3, atol=1e-5)
+
+
+@settings_of(max_examples=8, deadline=None)
+@given(st.integers(0, 5), st.integers(0, 9), st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=2))
+def test_noise_is_that_of_each_update_drawn_alone_however_updates_are_spread_over_calls(
+    seed: int, number: int, interval: int, calls: list[int]
+) -> None:
+    a = agent("bac", critic_updates_per_step=interval, policy_updates_per_step=1, v_entropy=True)
+    state = dataclasses.replace(a.init(seed), updates=jnp.int32(number))
+    for count in calls:
+        due = [policy for policy, _ in schedule.due(number, count, interval, 1)]
+        drawn = a.all_noise(state, batch(count), None, due)
+        assert set(drawn) == {"explore", "exploit"} | ({"policy/0"} if any(due) else set())
+        for at, policy in enumerate(due):
+            alone = noise_of(state, 1)
+            for name, together in drawn.items():
+                wanted = alone[name] if policy or name != "policy/0" else np.zeros((32, 2))
+                np.testing.assert_array_equal(together[at], wanted, err_msg=f"{name} of update {at} of {count}")
+            number += 1
+            state = dataclasses.replace(state, updates=jnp.int32(number))
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_two_calls_of_two_updates_give_the_state_of_one_of_four(lam: float) -> None:
+    small = {"hidden": (16, 16), "policy_hidden": (8, 8), "batch_size": 32, "lam": lam}
+    best = {name: value for name, value in sac.best("dmc/walker-run").items() if name in sac.BACConfig.__dataclass_fields__}
+    entry = get("bac")
+    a = entry.build(entry.config.make(best | small), Task(SPACES, ends=False))
+    four = batch(updates=4)
+    together, _ = a.update(fresh(a), Data(four, 0))
+    state = fresh(a)
+    for first in (0, 2):
+        state, _ = a.update(state, Data(Batch(*(x[first : first + 2] for x in four[:5])), first))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), together, state)
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3", "bee-td3"])

@@ -42,7 +42,7 @@ def test_bac_network_by_hand() -> None:
     np.testing.assert_allclose(net("bac").apply(params, jnp.array([[1.0, 5.0]])), [[second.sum()]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bac"])
+@pytest.mark.parametrize("name", ["mlp", "bac", "ln"])
 def test_an_ensemble_is_its_members(name: str) -> None:
     params = pair(name, 3, (8, 8)).init(Draw(0, "members"), 4, 1)
     x = jax.random.normal(jax.random.key(1), (5, 4))
@@ -63,7 +63,7 @@ def test_initial_weights_have_the_sources_bounds() -> None:
     assert 0.19 < np.abs(torch[0]["w"]).max() <= 0.2 and 0.1 < np.abs(torch[0]["b"]).max() <= 0.2
 
 
-@pytest.mark.parametrize("name", ["mlp", "bac"])
+@pytest.mark.parametrize("name", ["mlp", "bac", "ln"])
 def test_gradients_equal_finite_differences(name: str) -> None:
     with jax.enable_x64(True):
         params = pair(name, 2, (6, 6), "torch").init(Draw(0, "members"), 3, 1)
