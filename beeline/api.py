@@ -94,6 +94,9 @@ class Model:
                 view.close()
         if caught:
             raise KeyboardInterrupt
+        name, warm_up = self.plan.agent.warm_up
+        if not trainer.progress.updates and self.step <= warm_up:
+            quiet(f"nothing was learnt yet: learning begins after {name} = {warm_up} steps, and {self.step} were made.")
         return self
 
     @property

@@ -107,7 +107,8 @@ class Trainer:
             return False
         except ModelError as error:
             self.save()  # nothing has changed since the decision before
-            raise ModelError(f"at step {self.progress.step} of the run: {self._kept(error)}") from error
+            kept = f" The run ends here, with a checkpoint of it in {self.folder}." if self.folder else ""
+            raise ModelError(f"at step {self.progress.step} of the run: {error}{kept}") from error  # it would come again
         except EnvError as error:
             self.save()  # the failed lane was reset and its step counted: this is a state to go on from
             raise type(error)(f"at step {self.progress.step} of the run: {self._kept(error)}") from error

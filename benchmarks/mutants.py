@@ -621,6 +621,18 @@ MUTANTS += (
           f"{_BEST}::test_gamma_by_the_length_of_an_episode"),
 )  # fmt: skip
 
+# --- planning and learning in a model
+
+MUTANTS += (
+    _line("pets: the variance of a sample", "beeline/cem.py", "best.var(0)", "best.var(0, ddof=1)",
+          "tests/dynamics/test_planning.py::test_refit_by_hand"),
+    _line("pets: particles are paid after their end", "beeline/dynamics/planning.py", "jnp.where(alive, reward, 0.0)", "reward",
+          "tests/dynamics/test_planning.py::test_worth_of_a_certain_model_by_hand"),
+    _line("slbo: paths go on through the end of an episode", "beeline/dynamics/deterministic.py",
+          "now = jnp.where(paths.follows[i + 1][:, None], after, paths.obs[i + 1])", "now = after",
+          "tests/dynamics/test_deterministic.py::test_the_loss_of_two_steps_by_hand"),
+)  # fmt: skip
+
 def changed(mutant: Mutant, root: Path) -> dict[str, str]:
     """The text of each file that the mutant changes."""
     texts: dict[str, str] = {}

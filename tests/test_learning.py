@@ -47,3 +47,39 @@ def test_learns_to_stay_near_the_middle(algo: str) -> None:
     judge.trainer.state = model.trainer.state
     # A policy that regresses onto what was taken follows more slowly.
     assert judge.evaluate(episodes=20).mean > (-0.3 if algo == "iql" else -0.2)
+
+
+@pytest.mark.learns
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_default_learns_walker_run() -> None:
+    """25,000 steps with the default preset, the middle of three seeds; a random policy has about 25."""
+    pytest.importorskip("dm_control")
+    found = []
+    for seed in range(3):
+        model = beeline.BAC("dmc/walker-run", seed=seed, threads=1, eval_episodes=0, log_every=5_000, verbose=0).learn(25_000)
+        found.append(model.evaluate(episodes=5).mean)
+    assert sorted(found)[1] >= 150, found
+
+
+@pytest.mark.learns
+@pytest.mark.parametrize(
+    ("algo", "own"),
+    [
+        ("bac", {}),
+        ("sac", {"value_head": "hl_gauss", "atoms": 51, "normalize_reward": True}),
+        ("sac", {"preset": "wide", "hidden": (32,), "policy_hidden": (16,), "replay_decay": 1e-3}),
+        ("bee-td3", {}),
+    ],
+    ids=["bac", "head", "wide", "bee-td3"],
+)
+def test_the_default_preset_learns_to_stay_near_the_middle(algo: str, own: dict[str, Any]) -> None:
+    """Its small sister, in half of the steps that `light` is given above."""
+    options: dict[str, Any] = {
+        "hidden": (32, 32), "policy_hidden": (16, 16), "batch_size": 32, "random_steps": 200, "learn_after": 200, "gamma": 0.9,
+        "actor_lr": 1e-3, "critic_lr": 1e-3, "value_lr": 1e-3, "replay_capacity": 5_000, "limit": 20, "log_every": 500, **own,
+    }  # fmt: skip
+    model = beeline.model(algo)(Walk, eval_episodes=0, verbose=0, **options).learn(750)
+    judge = beeline.model(algo)(Walk, eval_episodes=20, verbose=0, **options)
+    judge.trainer.state = model.trainer.state
+    assert judge.evaluate(episodes=20).mean > -0.3

@@ -41,7 +41,9 @@ IMAGINING: dict[str, Any] = {  # of algorithms with a learned model
     "model_decay": (1e-5,), "model_batch_size": 16, "model_every": 25, "model_batches": 10, "model_first_batches": 20,
     "branches": 3, "epoch_steps": 40, "imagined_rows": 500, "rollout_schedule": (0, 2, 1, 3), "real_ratio": 0.3,
     "event_every": 10, "event_threshold": 0.3, "event_first": 15, "event_least": 20, "event_most": 40,
-    "model_epochs": 3, "horizon": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+    "model_epochs": 3, "lookahead": 3, "population": 6, "elites": 2, "iterations": 2, "particles": 1,
+    "stage_steps": 40, "rounds": 2, "model_steps": 3, "policy_updates": 2, "virtual_steps": 24, "virtual_envs": 2,
+    "reset_pool": 5, "policy_hidden": (6,), "epochs": 2,
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ FROM: dict[str, tuple[str, str]] = {
     "td3": (_TD3, "sfujim/TD3"),
     "ppo": ("Schulman et al. 2017", "CleanRL, ppo_continuous_action.py"),
     "trpo": ("Schulman et al. 2015", "facebookresearch/slbo, TRPO.py"),
+    "slbo": ("Luo et al. 2019", "facebookresearch/slbo"),
     "pets": ("Chua et al. 2018", "kchua/handful-of-trials; mbrl-lib for walking robots"),
     "bee-rrs": (_BEE, "2Groza/RewardShifting; the combination is ours"),
     "rrs": ("Sun et al. 2022", "2Groza/RewardShifting"),

@@ -25,7 +25,7 @@ class PETSConfig(MethodConfig):
         "random_steps": "pets acts at random until its model is trained for the first time: see model_every",
     }
 
-    horizon: int = option(25, "decisions that are planned ahead", low=1, high=1000)
+    lookahead: int = option(25, "decisions that are planned ahead", low=1, high=1000)
     population: int = option(400, "sequences of actions that a search tries in each iteration", low=2)
     elites: int = option(40, "best sequences that make the next ones", low=1)
     iterations: int = option(5, "iterations of a search", low=1)
@@ -83,7 +83,7 @@ DEEP = (200, 200, 200, 200)
 def light(env_id: str) -> dict[str, Any]:
     """Five small nets, one particle each, and short searches: twenty to forty planned decisions in a second of two cores."""
     return FAST | {
-        "hidden": (128, 128, 128), "horizon": 20, "population": 128, "elites": 13, "iterations": 4, "particles": 1,
+        "hidden": (128, 128, 128), "lookahead": 20, "population": 128, "elites": 13, "iterations": 4, "particles": 1,
         "model_epochs": 100, "model_batches": 2_000,
     }  # fmt: skip
 
@@ -92,15 +92,15 @@ def paper(env_id: str) -> dict[str, Any]:
     """The sources' constants for the task, and mbrl-lib's for MuJoCo's walking robots; seconds per decision on two cores."""
     name = env_id.partition("?")[0].lower()
     if "cartpole" in name or "pendulum" in name:
-        return FAST | {"hidden": (500, 500, 500), "horizon": 25, "model_decay": (1e-4, 2.5e-4, 2.5e-4, 5e-4)}
+        return FAST | {"hidden": (500, 500, 500), "lookahead": 25, "model_decay": (1e-4, 2.5e-4, 2.5e-4, 5e-4)}
     if "reacher" in name:
-        return FAST | {"hidden": DEEP, "horizon": 25, "model_lr": 7.5e-4, "model_decay": (2.5e-4, 5e-4, 5e-4, 5e-4, 7.5e-4)}
+        return FAST | {"hidden": DEEP, "lookahead": 25, "model_lr": 7.5e-4, "model_decay": (2.5e-4, 5e-4, 5e-4, 5e-4, 7.5e-4)}
     if "pusher" in name:
-        return FAST | {"horizon": 25, "population": 500, "elites": 50, "model_decay": (2.5e-4, 5e-4, 5e-4, 7.5e-4)}
+        return FAST | {"lookahead": 25, "population": 500, "elites": 50, "model_decay": (2.5e-4, 5e-4, 5e-4, 7.5e-4)}
     if "cheetah" in name:
         decay = (2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4)
-        return FAST | {"hidden": DEEP, "horizon": 30, "population": 500, "elites": 50, "model_decay": decay}
-    walking = {"hidden": DEEP, "horizon": 30, "population": 350, "elites": 35, "propagation": "ts1"}
+        return FAST | {"hidden": DEEP, "lookahead": 30, "population": 500, "elites": 50, "model_decay": decay}
+    walking = {"hidden": DEEP, "lookahead": 30, "population": 350, "elites": 35, "propagation": "ts1"}
     learning = {"model_lr": 2e-4, "model_decay": (3e-5,), "model_every": 250, "model_epochs": 25, "known_reward": False}
     return FAST | walking | learning
 

@@ -69,7 +69,7 @@ class PETS(Defaults):
                 "a policy of pets plans, for which it must know where episodes of its task end: give the task, policy.on(env)."
             )
         return Planner(
-            self.model, TruncatedCem(config.population, config.elites, config.iterations, config.momentum), config.horizon,
+            self.model, TruncatedCem(config.population, config.elites, config.iterations, config.momentum), config.lookahead,
             config.particles, config.propagation, self.task.terminated,
             self.task.reward if config.known_reward else None,
         )  # fmt: skip
@@ -109,7 +109,7 @@ class PETS(Defaults):
 
     def begin(self, lanes: int) -> np.ndarray:
         """No plan yet, in any lane."""
-        return np.zeros((lanes, self.config.horizon, self.task.spaces.action_dim), np.float32)
+        return np.zeros((lanes, self.config.lookahead, self.task.spaces.action_dim), np.float32)
 
     def act(
         self, policy: Any, carry: Any, obs: np.ndarray, first: np.ndarray, clock: Clock, mode: str
@@ -154,8 +154,9 @@ class PETS(Defaults):
             return state, {}
         rows = memories["replay"].whole()
         found: tuple[ModelState, Told] | None = self.training(
-            self.model, state.model, rows, seed=clock.seed, counter=int(state.model.trainings), stop=stop
-        )
+            self.model, state.model, rows, seed=clock.seed, counter=int(state.model.trainings), stop=stop,
+            tell=lambda told: self.tell(f"model epoch {told.epoch}, error {float(np.mean(told.error)):.3g}"),
+        )  # fmt: skip
         if found is None:
             return None
         model, told = found

@@ -136,6 +136,7 @@ OWN: dict[str, Entry] = {
         _own("td3", "td3", "TD3Config", "twin delayed DDPG with target smoothing", "actor-critic"),
         _own("ppo", "ppo", "PPOConfig", "proximal policy optimisation: clipped updates on whole rollouts", "on-policy"),
         _own("trpo", "trpo", "TRPOConfig", "trust region policy optimisation: one natural step on each rollout", "on-policy"),
+        _own("slbo", "slbo", "SLBOConfig", "TRPO in a learned model, stage by stage", "model-based"),
         _own("pets", "pets", "PETSConfig", "no policy: every action is planned under a learned model", "model-based"),
         bee(_RRS, "RRS under the BEE operator, one V per shift"),
         _RRS,

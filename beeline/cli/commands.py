@@ -341,7 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beeline.stopping import Stopped
 
         if not isinstance(error, Stopped):
-            print("left at once, without a checkpoint of the last steps", file=sys.stderr)
+            trains = words[0] in ("train", "resume")
+            print("left at once, without a checkpoint of the last steps" if trains else "stopped", file=sys.stderr)
             return 130
         print(f"{error}; a checkpoint is written. Go on with: beeline resume {shlex.quote(str(error.folder))}", file=sys.stderr)
         return 128 + error.signal_number

@@ -24,7 +24,7 @@ from beeline.networks import Slot
 from beeline.run.policy import load_policy
 
 TINY: dict[str, Any] = {
-    "hidden": (8,), "model_members": 2, "model_epochs": 2, "batch_size": 8, "horizon": 3, "population": 8, "elites": 3,
+    "hidden": (8,), "model_members": 2, "model_epochs": 2, "batch_size": 8, "lookahead": 3, "population": 8, "elites": 3,
     "iterations": 2, "particles": 1,
 }  # fmt: skip
 SPACES = Spaces(2, (-2.0,), (2.0,))
@@ -127,7 +127,7 @@ def test_one_decision_against_its_plain_form() -> None:
 
 
 def test_planning_finds_the_action_that_is_paid() -> None:
-    a = agent(population=200, elites=20, iterations=6, horizon=1)
+    a = agent(population=200, elites=20, iterations=6, lookahead=1)
     policy = a.policy(trained(a))
     obs = np.array([[0.5, 0.0], [-0.6, 0.0]], np.float32)
     for mode in ("collect", "sample", "greedy"):
@@ -181,7 +181,8 @@ def test_presets_are_those_of_the_tasks() -> None:
     assert (paper("gym/HalfCheetah-v5").population, len(paper("gym/HalfCheetah-v5").model_decay)) == (500, 5)
     assert len(paper("gym/Reacher-v5").model_decay) == 5 and len(paper("gym/Pusher-v5").model_decay) == 4
     hopper = paper("mbpo/hopper")
-    assert (hopper.horizon, hopper.population, hopper.elites, hopper.propagation, hopper.model_every) == (30, 350, 35, "ts1", 250)
+    assert (hopper.lookahead, hopper.population, hopper.elites, hopper.model_every) == (30, 350, 35, 250)
+    assert hopper.propagation == "ts1" and not hopper.known_reward
     for env_id in ("gym/Pendulum-v1", "mbpo/hopper", "gym/Reacher-v5", "gym/Pusher-v5", "gym/HalfCheetah-v5"):
         for preset in ("light", "paper"):
             assert agents.get("pets").preset(preset, env_id)["eval_episodes"] == 1
@@ -215,7 +216,7 @@ def test_learns_to_stay_near_the_middle(tmp_path: Path) -> None:
         def beeline_reward(self, obs: Any, action: Any, next_obs: Any) -> Any:
             return -(next_obs[..., 0] ** 2)
 
-    options = TINY | {"hidden": (32,), "model_epochs": 60, "horizon": 6, "population": 60, "elites": 8, "iterations": 3}
+    options = TINY | {"hidden": (32,), "model_epochs": 60, "lookahead": 6, "population": 60, "elites": 8, "iterations": 3}
     run = api.train(
         "pets", Told, out=tmp_path / "run", steps=140, limit=20, log_every=20, eval_episodes=0, verbose=0, seed=1, **options
     )

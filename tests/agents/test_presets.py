@@ -43,6 +43,8 @@ def test_light_preset_is_for_a_laptop(algo: str) -> None:
     config = make_config(algo, "gym/Hopper-v5", "light", {})
     if "grac" in algo:  # an update takes many times the products of the others'
         assert (config.hidden, config.batch_size, config.random_steps) == ((128, 128), 128, 1_000)
+    elif algo == "slbo":
+        assert (config.stage_steps, config.rounds, config.policy_updates, config.model_hidden) == (5_000, 10, 20, (200, 200))
     elif algo == "pets":
         assert (config.hidden, config.population, config.particles, config.model_members) == ((128,) * 3, 128, 1, 5)
     elif algo in ("ppo", "trpo"):  # its own small networks and minibatches, and no warm-up

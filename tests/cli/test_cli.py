@@ -154,6 +154,21 @@ def test_mistakes_are_told_in_a_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (["eval", "run"], "stopped"), (["resume", "run"], "left at once, without a checkpoint of the last steps"),
+])  # fmt: skip
+def test_ctrl_c_speaks_of_checkpoints_only_where_something_is_trained(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*given: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("beeline.api.evaluate_run", interrupted)
+    monkeypatch.setattr("beeline.run.folder.RunFolder.open", interrupted)
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, *words, code=130)[1] == f"{said}\n"
+
+
 def test_environments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "check-env", WALK)
     assert "ok      reset(seed=0) gives the same episode again" in out and "error" not in out

@@ -138,6 +138,62 @@ def deploy(place: Place, path: Path, name: str) -> Trial:
     return trial
 
 
+# --- learned models and controllers -----------------------------------------------------------------------------------
+
+
+def learned(place: Place) -> Path:
+    """A folder with a model of a world, a controller, and what a training of one writes; all of them tiny."""
+
+    def make(path: Path) -> None:
+        import jax
+
+        from beeline.bench import autombpo
+        from beeline.dynamics import controller as auto
+        from beeline.dynamics.ensemble import GaussianEnsemble
+        from beeline.dynamics.world import World
+        from beeline.networks import Draw
+
+        path.mkdir()
+        model = GaussianEnsemble(2, 2, 2, 1, (4,), decay=(0.0,))
+        state = model.init(Draw(0, "init/model"))._replace(error=np.zeros(2, np.float32))
+        World(model, state, WALK, SPACES.action_low, SPACES.action_high).save(path / "model.npz")
+        slot = auto.init(auto.PARTS[0], 0)
+        params = jax.tree.map(np.asarray, slot.live)
+        auto.Controller(WALK, auto.Scales(1.0, 1.0, 1.0, 1.0), 40, 3, (1.0,), (params,)).save(path / "controller.npz")
+        autombpo.record(path, autombpo.AutoPlan.make(WALK, "light", autombpo.AutoConfig(), {}))
+        autombpo.Learner(auto.Scales(1.0, 1.0, 1.0, 1.0), (1.0,), slot=slot).save(path / "learner.npz")
+
+    return place.made(("learned",), make)
+
+
+def read_learned(place: Place, path: Path, name: str) -> Trial:
+    """What the reader of such a file makes of it; `path` is the file, or the folder of the training's plan."""
+    import jax
+
+    from beeline import dynamics
+    from beeline.bench import autombpo
+    from beeline.dynamics import controller as auto
+
+    def numbers(tree: Any) -> list[bytes]:
+        return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+    def read(file: Path) -> Shown:
+        if file.is_dir():
+            return Shown(autombpo.recorded(file).to_json())
+        if file.name == "model.npz":
+            found = dynamics.predict(dynamics.load(file), np.ones((3, 2)), np.zeros((3, 2)))
+            return Shown([each.tobytes() for each in found])
+        if file.name == "learner.npz":
+            learner = autombpo.load(file)
+            return Shown((learner.scales, learner.baseline, learner.score, numbers((learner.slot, learner.best, learner.done))))
+        known = auto.load(file)
+        return Shown((known.task, known.scales, known.epoch, known.longest, known.baseline, known.epsilon, numbers(known.params)))
+
+    key = "plan" if path.is_dir() else path.name
+    sound = learned(place) if path.is_dir() else learned(place) / path.name
+    return of_call(name, lambda: read(path), place.kept(("learned", key), lambda: read(sound).content))
+
+
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 

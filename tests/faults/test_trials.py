@@ -89,7 +89,7 @@ def _kinds_of(subject: Any, folder: Path) -> set[Path]:
     return {path for kind in own for path in folder.glob(kind.pattern)}
 
 
-WRITTEN = [mutations.run_folder, mutations.saved_model, mutations.matrix, mutations.sweep, given.exported]
+WRITTEN = [mutations.run_folder, mutations.saved_model, mutations.matrix, mutations.sweep, given.exported, given.learned]
 
 
 @pytest.mark.parametrize("subject", WRITTEN, ids=lambda s: s.__name__)

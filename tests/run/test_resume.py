@@ -75,6 +75,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("mb-bac", "gym/Pendulum-v1", {"epoch_steps": 100, "imagined_rows": 2_000}),
     ("cmlo", WALK, {"epoch_steps": 100, "imagined_rows": 2_000}),
     ("pets", WALK, {"num_envs": 2, "steps": 300}),
+    ("slbo", WALK, {"num_envs": 2, "steps": 300}),
 ]
 
 
