@@ -227,7 +227,12 @@ def test_the_value_loss_is_half_the_critics_loss_for_each_of_them(walked: tuple[
     found = agent.value_loss(state, memories, Clock(0, 60, decisions=60))
     drawn = memories["replay"].sample(0, 60, 1, 256, gamma=agent.inner.gamma, stream="controller/replay")
     one = jax.tree.map(lambda each: each[0], drawn._replace(extras=None))
-    update = jax.jit(lambda state, batch: agent.inner.one_update(state, batch, None, policy=False, target=False)[1])
+
+    @jax.jit
+    def update(state: Any, batch: Any) -> Any:
+        noise = agent.inner.draw_noise(jax.random.wrap_key_data(state.key), state.updates, batch, None)
+        return agent.inner.one_update(state, batch, None, noise, policy=False, target=False)[1]
+
     metrics = update(state.inner, agent.inner.scaled(state.inner.host, one))
     assert found == pytest.approx(float(metrics["loss/critic"]) / 4, rel=1e-4) and found > 0
 
