@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: train test test-long test-suites test-all test-ends lint bench faults clean
 
 train: $(VENV)/.core
-	$(BIN)/beeline train bac dmc/cartpole-swingup --preset light --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
+	$(BIN)/beeline train bac dmc/cartpole-swingup --repeat 8 --steps 80_000 --eval-every 20_000 --eval-episodes 5 --video
 
 test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not suite and not long" tests

@@ -103,7 +103,7 @@ class ModelBased:
         return (*self.inner.parts, "model")
 
     def renew(self, state: ModelBasedState, parts: Sequence[str], clock: Clock) -> ModelBasedState:
-        """Fresh networks; a fresh model keeps its number of trainings, and is trained when the next one is due."""
+        """Fresh networks; a fresh model keeps its number of trainings, and is trained before anything is imagined with it."""
         if "model" in parts:
             fresh = self.model.init(Draw(clock.seed, "init/model", clock.step))
             kept = {name: getattr(state.model, name) for name in ("mean", "deviation", "unit", "trainings")}
@@ -189,6 +189,8 @@ class ModelBased:
         if trained and not len(imagined):  # its rows are lost: only the newest checkpoint has them
             length = self.settings(state, clock).length
             due = Due(due.train, max(due.branches, self.window(length) // length))
+        if due.branches and not np.isfinite(state.model.error).any():  # a model made anew has learnt nothing yet
+            due = due._replace(train=True)
         if due.train and not fresh:
             found = self.fit(state, memories["replay"], clock, stop)
             if found is None:

@@ -88,9 +88,9 @@ class Rollout:
         rows = 0
         for block, first in enumerate(range(0, len(starts), size)):
             part = starts[first : first + size]
+            alive: Any = self.seats(len(part), elites, each)
             obs: Any = np.zeros((size, self.model.obs_dim), np.float32)
-            obs[: len(part)] = part
-            alive: Any = np.arange(size) < len(part)
+            obs[alive] = part
             for depth in range(length):
                 if stop():
                     return None
@@ -105,6 +105,12 @@ class Rollout:
                     break
             tell(rows)
         return _gathered(found)
+
+    @staticmethod
+    def seats(rows: int, elites: int, each: int) -> NDArray[np.bool_]:
+        """Which rows of a block are taken: where there are too few for all, as many of each elite, but for one."""
+        shares = rows // elites + (np.arange(elites) < rows % elites)
+        return (np.arange(each) < shares[:, None]).ravel()
 
     @staticmethod
     def order(size: int, seed: int, counter: int, block: int, depth: int) -> NDArray[np.int32]:

@@ -18,13 +18,16 @@ import beeline
 from beeline.agents import make_config
 from beeline.agents.mbpo import robot
 from beeline.agents.model_based import powers
+from beeline.bench import plan as bench_plan
 from beeline.cli import main
 from beeline.dynamics import training
 from beeline.errors import ConfigError
 from beeline.loop import Callback, StepEvent
 from beeline.run.checkpoint import CheckpointStore
+from beeline.run.plan import Plan
 
 WALK = "toys:Walk-v0"
+ROOT = Path(__file__).parents[2]
 
 
 def options(algo: str, **changes: Any) -> dict[str, Any]:
@@ -72,6 +75,17 @@ def test_asked_again_at_the_same_step_nothing_is_trained_twice() -> None:
     rows = trainer.memories["model"].rows(0)
     again = trainer.agent.prepare(prepared[0], trainer.memories, trainer.clock, lambda: False)
     assert again is not None and again[0] is prepared[0] and trainer.memories["model"].rows(0) == rows
+
+
+def test_a_model_made_anew_is_trained_before_anything_is_imagined_with_it() -> None:
+    """CMLO rolls out before every decision, and its next training may be far."""
+    trainer = learned("cmlo", 48)
+    agent, clock = trainer.agent, trainer.clock
+    asked = lambda state: agent.prepare(state, trainer.memories, clock, lambda: False)  # noqa: E731
+    assert "model/trainings" not in asked(trainer.state)[1]
+    trained = int(trainer.state.model.trainings)
+    state, told = asked(agent.renew(trainer.state, ["model"], clock))
+    assert told["model/trainings"] == trained + 1 and np.isfinite(state.model.error).all()
 
 
 def test_batches_are_mixed_and_v_sees_real_rows_alone() -> None:
@@ -346,4 +360,27 @@ def test_presets_hold_the_sources_tables() -> None:
     pair = [make_config(algo, "mbpo/ant", "mbrl", {}).to_dict() for algo in ("mbpo", "mb-bac")]
     assert {name for name in pair[0] if pair[0][name] != pair[1][name]} == {"lam"}
     assert (list(pair[0]["hidden"]), pair[0]["alpha"], pair[0]["tune_alpha"]) == ([1024, 1024], 0.2, False)
-    assert make_config("cmlo", "mbpo/walker2d", "paper", {}).event_threshold == 3.0
+    walker = [make_config(*each, {}) for each in (("mb-bac", "mbpo/walker2d", "mbrl"), ("cmlo", "mbpo/walker2d", "paper"))]
+    assert [tuple(each.hidden) for each in walker] == [(512, 512), (1024, 1024)]  # the paper's table, mbrl-lib's
+    assert walker[1].event_threshold == 3.0 and walker[1].model_patience == 10
+    hoppers = [make_config(*each, {}) for each in (("mb-bac", "mbpo/hopper", "mbrl"), ("cmlo", "mbpo/hopper", "paper"))]
+    assert [tuple(each.rollout_schedule) for each in hoppers] == [(20, 100, 1, 15), (20, 150, 1, 15)]
+    assert make_config("mbpo", "mbpo/humanoid", "mbrl", {}).retain_epochs == 5
+    cheetah = make_config("mbpo", "gym/HalfCheetah-v5", "mbrl", {})
+    assert (cheetah.tune_alpha, cheetah.target_entropy, cheetah.target_interval) == (True, -1.0, 1)
+    assert (cheetah.critic_updates_per_step, cheetah.critic_lr, tuple(cheetah.hidden)) == (10, 3e-4, (512, 512))
+
+
+def test_the_matrices_plan_what_the_page_says() -> None:
+    runs = [
+        run
+        for name in ("model_based", "model_based_cmlo")
+        for run in bench_plan.expand(bench_plan.merge(bench_plan.read_file(ROOT / "benchmarks" / f"{name}.toml"), {}))
+    ]
+    assert sorted((run.algo, run.seed, run.steps) for run in runs) == [
+        ("cmlo", 0, 40_000),
+        *((algo, seed, 55_000) for algo in ("mb-bac", "mbpo", "sac") for seed in (0, 1)),
+    ]
+    made = {run.algo: Plan.make(run.algo, run.task, run.preset, dict(run.options)).agent for run in runs}
+    each = [(own.critic_updates_per_step, own.policy_updates_per_step, own.random_steps) for own in made.values()]
+    assert set(each) == {(20, 4.0, 5_000)} and {own.target_entropy for own in made.values()} == {-1.0}

@@ -70,6 +70,17 @@ def test_every_elite_gets_its_share_of_the_rows_and_no_other_member_any() -> Non
     assert sorted(row[200:]) == list(range(200)) and 20 < (row[200:300] < 100).sum() < 80  # shuffled before the second step
 
 
+@pytest.mark.parametrize("count", [1, 3, 100, 2 * BLOCK + 99, 4 * BLOCK + 1])
+def test_a_block_that_is_not_full_is_shared_among_the_elites_too(count: int) -> None:
+    matrices = np.zeros((4, 3, 3), np.float32)
+    matrices[:, 0, 2] = [1.0, 2.0, 3.0, 4.0]
+    starts = np.stack([np.ones(count), np.arange(count)], axis=1).astype(np.float32)
+    rolled = Rollout(MODEL, push, never)(linear(matrices), (), starts, 1, seed=0, counter=0)
+    who = np.round(rolled.reward)
+    assert ((who == 4.0).sum(), (who == 2.0).sum()) == (-(-count // 2), count // 2)
+    np.testing.assert_array_equal(rolled.obs, starts)
+
+
 def test_nothing_follows_the_end_of_a_branch() -> None:
     """x doubles at every step; a branch ends at x > 1, at the step that leads there."""
     matrices = np.zeros((3, 3), np.float32)

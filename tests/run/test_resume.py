@@ -71,7 +71,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bee-xtd3", "gym/Pendulum-v1", {"n_step": 3}),
     ("iql", WALK, {"num_envs": 2, "steps": 600}),
     ("obac", "gym/Pendulum-v1", {}),
-    ("mbpo", WALK, {"num_envs": 2, "steps": 600, "epoch_steps": 200, "imagined_rows": 2_000}),
+    ("mbpo", WALK, {"num_envs": 2, "steps": 900, "epoch_steps": 200, "imagined_rows": 2_000}),
     ("mb-bac", "gym/Pendulum-v1", {"epoch_steps": 100, "imagined_rows": 2_000}),
     ("cmlo", WALK, {"epoch_steps": 100, "imagined_rows": 2_000}),
     ("pets", WALK, {"num_envs": 2, "steps": 300}),
