@@ -156,7 +156,12 @@ class OffPolicyConfig(MethodConfig):
 
     @property
     def refuses_prior(self) -> str:
-        """Whoever collected a transition, it can be learnt from."""
+        """Whoever collected a transition, it can be learnt from, unless rewards are scaled by those met."""
+        if self.normalize_reward:
+            return (
+                "normalize_reward divides by what the run itself has met, which may be next to nothing beside the rewards of the "
+                "data; leave it out, or give reward_scale"
+            )
         return ""
 
     @property
