@@ -52,6 +52,7 @@ class Transition:
     terminated: bool
     truncated: bool
     info: dict[str, Any]
+    first: bool = False  # whether an episode begins with it; the one before may have been cut without an end
 
 
 class Collector:
@@ -118,8 +119,9 @@ class Collector:
             reward = float(paid)
             own = {name: each[lane] for name, each in extras.items()} if extras else None
             self.replay.add(lane, actions[lane], reward, obs, terminated, truncated, own)
+            begins = state.decisions == 0
             transitions.append(
-                Transition(lane, self.obs[lane].copy(), actions[lane], reward, obs, terminated, truncated, info)
+                Transition(lane, self.obs[lane].copy(), actions[lane], reward, obs, terminated, truncated, info, begins)
             )
             state.ret += reward
             state.decisions += 1

@@ -55,7 +55,7 @@ class Rule:
     choices: tuple[str, ...] | None = None
     alias: str | None = None
     objects: str | None = None
-    only: tuple[str, str] | None = None  # another option, and its choice without which this one means nothing
+    only: tuple[str, ...] | None = None  # another option, and those of its choices (OBJECT: any object) that read this one
 
     @property
     def bounded(self) -> bool:
@@ -71,6 +71,16 @@ class Rule:
         right = f"<= {_plain(self.high)}" if self.high is not None else ""
         range_ = " and ".join(part for part in (left, right) if part)
         return f"{range_}, or {' or '.join(self.choices)}" if self.choices else range_
+
+    def read_with(self, chosen: Any) -> bool:
+        """Whether the other option, as it was chosen, reads this one."""
+        return self.only is None or (chosen if isinstance(chosen, str) else OBJECT) in self.only[1:]
+
+    @property
+    def reader(self) -> str:
+        """The other option and its choices, as a user reads them."""
+        assert self.only is not None
+        return f"{self.only[0]} = {' or '.join('an object' if each == OBJECT else each for each in self.only[1:])}"
 
     def word(self, value: Any) -> Any:
         """A switch as a word, where on and off are among several choices."""
@@ -167,6 +177,10 @@ def _coerce(value: Any, annotation: Any) -> Any:
     raise TypeError(f"no rule to read a {annotation}")
 
 
+def _said(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Base of all configs: checks every field when it is made, so that a config that exists is a valid one."""
@@ -178,9 +192,10 @@ class Config:
         for name in self.names():
             object.__setattr__(self, name, self.read(name, getattr(self, name)))
         for field in self.fields():
-            only, value = field.metadata["rule"].only, getattr(self, field.name)
-            if only is not None and value != field.default and getattr(self, only[0]) != only[1]:
-                raise ConfigError(f"{field.name} = {value} belongs to {only[0]} = {only[1]}, not to {getattr(self, only[0])}.")
+            rule, value = field.metadata["rule"], getattr(self, field.name)
+            chosen = None if rule.only is None else getattr(self, rule.only[0])
+            if value != field.default and not rule.read_with(chosen):
+                raise ConfigError(f"{field.name} = {_said(value)} belongs to {rule.reader}, not to {named(chosen)}.")
         self.check()
 
     @classmethod
@@ -190,8 +205,8 @@ class Config:
         rules = {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
         found = dict(cls.refused)
         for name, rule in rules.items():
-            if rule.only is not None and rule.only[1] not in (rules[rule.only[0]].choices or ()):
-                found.setdefault(name, f"it belongs to {rule.only[0]} = {rule.only[1]}, which is no choice here")
+            if rule.only is not None and not set(rule.only[1:]) & set(rules[rule.only[0]].choices or ()):
+                found.setdefault(name, f"it belongs to {rule.reader}, which is no choice here")
         return found
 
     @classmethod

@@ -70,7 +70,7 @@ TABLE = (
     _row("gradient_steps utd utd_ratio updates_per_step num_updates replay_ratio g_updates",
          "critic_updates_per_step policy_updates_per_step"),
     _row("policy_delay policy_frequency policy_freq actor_update_interval",
-         "policy_updates_per_step", "policy_delay=2 is policy_updates_per_step=0.5"),
+         "policy_updates_per_step", "policy_delay=2 is half of critic_updates_per_step"),
     _row("target_update_interval target_network_frequency target_update_period target_update_freq", "target_interval"),
     _row("n_steps nstep n_step_returns multi_step", "n_step"),
     _row("reward_scaling reward_scale_factor rew_scale", "reward_scale"),

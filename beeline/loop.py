@@ -90,9 +90,10 @@ class Trainer:
 
     def run(self, until: int) -> bool:
         """Train up to `until` environment steps; False if a callback or a signal ended it earlier."""
-        self.agent.warm(self.memories, self.clock)
         if not self.ready:
             self.begin()
+        if self.progress.step < until:  # a process that has nothing to do must not wait for a compiler at its end
+            self.agent.warm(self.memories, self.clock)
         self.stopping = False
         try:
             for event in self.events:

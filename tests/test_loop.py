@@ -13,8 +13,11 @@ from whole_runs import small
 import beeline
 from beeline import rng
 from beeline.agents.ahead import Ahead
+from beeline.collect import Collector
+from beeline.envs import registry
+from beeline.errors import EnvError
 from beeline.loop import Trainer
-from beeline.memory import TERMINATED, TRANSITION, TRUNCATED
+from beeline.memory import TERMINATED, TRANSITION, TRUNCATED, Replay
 
 
 def model(algo: str = "sac", env: Any = Walk, **changes: Any) -> Any:
@@ -205,6 +208,20 @@ def test_normalised_observations_count_each_once() -> None:
     np.testing.assert_allclose(statistics["mean"], acted_on.mean(0), rtol=2e-3, atol=2e-3)
 
 
+def test_a_transition_says_whether_an_episode_begins_with_it() -> None:
+    collector = Collector([registry.make(Walk(fault="raise", at=3))], Replay(100, 2, 2), seed=0)
+    collector.begin()
+    still, firsts = np.zeros((1, 2), np.float32), []
+    for number in range(1, 6):
+        if number == 3:  # the episode is cut, and its end never told
+            with pytest.raises(EnvError):
+                collector.step(still)
+        else:
+            [step] = collector.step(still)
+            firsts.append((step.first, step.terminated or step.truncated))
+    assert firsts == [(True, False), (False, False), (True, False), (False, False)]
+
+
 # --- compiling ahead --------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +252,14 @@ def test_compiling_ahead_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("beeline.agents.off_policy.OffPolicy.warm", lambda self, memories, clock: None)
     plain = run()
     assert [leaf.tobytes() for leaf in _leaves(ahead)] == [leaf.tobytes() for leaf in _leaves(plain)]
+
+
+def test_nothing_is_compiled_for_a_run_that_is_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    monkeypatch.setattr("beeline.agents.off_policy.OffPolicy.warm", lambda self, memories, clock: begun.append(clock.step))
+    trainer = model(eval_episodes=0).learn(60).trainer
+    assert begun == [0]
+    assert trainer.run(60) and begun == [0]
 
 
 def test_work_ahead_is_done_once_and_waited_for_and_its_errors_are_not_told() -> None:

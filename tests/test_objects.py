@@ -124,7 +124,7 @@ def test_what_is_no_such_object_is_refused(option: str, value: Any, match: str) 
 
 
 def test_what_was_recorded_by_name_cannot_become_an_object(tmp_path: Path) -> None:
-    config = agents.make_config("sac", "", None, {"hidden": (8, 8)})
+    config = agents.make_config("sac", "", "light", {"hidden": (8, 8)})
     with pytest.raises(BeelineError, match="network = 'mlp' is kept"):
         type(config).recorded(config.to_dict(), {"network": Sine()})
     with pytest.raises(BeelineError, match="it has no colour"):

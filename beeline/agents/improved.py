@@ -135,7 +135,7 @@ class Grac(OffPolicy):
                 met["largest"] = np.maximum(met["largest"], step.reward)
                 met["rewards"][met["count"] % REWARDS] = step.reward
                 met["count"] += 1
-                met["open"][step.lane] += 1
+                met["open"][step.lane] = 1 if step.first else met["open"][step.lane] + 1  # what was cut has told no end
                 met["longest"] = np.maximum(met["longest"], met["open"][step.lane])
                 if step.terminated or step.truncated:
                     met["lengths"][met["episodes"] % EPISODES] = met["open"][step.lane]

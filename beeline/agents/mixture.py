@@ -22,7 +22,7 @@ from beeline.agents.critic import Critic
 from beeline.agents.objective import Entropy, Metrics
 from beeline.agents.owned import Owned
 from beeline.memory import Batch
-from beeline.networks import Draw, Learnable, Net, Params, adam
+from beeline.networks import Draw, Learnable, Net, Params
 
 if TYPE_CHECKING:
     from beeline.agents.base import Task
@@ -152,10 +152,9 @@ class Diverse(Owned):
         return after | {"share": share}, metrics
 
 
-def of(config: SACConfig, task: Task, net: Net) -> Mixture:
+def of(config: SACConfig, task: Task, net: Net, optimiser: Any) -> Mixture:
     """The mixture of these options, with networks of the critics' body."""
     spaces = task.spaces
-    optimiser = adam(config.mixture_lr, clip=config.grad_clip)
     ratio = Learnable(net, spaces.obs_dim + spaces.action_dim, optimiser)
     share = Learnable(net, spaces.obs_dim, optimiser) if config.mixture is None else None
     return Mixture(ratio, share, 0.0 if config.mixture is None else config.mixture, config.mixture_control, spaces.action_dim)

@@ -26,7 +26,7 @@ class OBACConfig(SACConfig):
     }
 
     explore: str = option("entropy", "exploration term of the target", choices=("entropy", "none"))
-    expectile: float = option(0.9, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
+    expectile: float = option(0.9, "expectile of the estimator `expectile`", low=0.5, high=0.9999, only=("exploit", "expectile"))
     cloning: float = option(0.001, "weight of cloning where the buffer is ahead", low=0.0)
 
 

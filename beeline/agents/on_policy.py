@@ -204,6 +204,7 @@ class OnPolicy(Defaults, abc.ABC):
         since, running, returns = state.host["since"].copy(), state.host["running"].copy(), state.host["returns"]
         since[lanes] += 1
         if returns is not None:
+            running[[step.lane for step in steps if step.first]] = 0.0  # what was cut has told no end
             running[lanes] = self.config.gamma * running[lanes] + [step.reward for step in steps]
             returns = observe(returns, running[lanes, None])
             running[[step.lane for step in steps if step.terminated or step.truncated]] = 0.0

@@ -6,12 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Self
 
-from beeline.config import Config, option
+from beeline.config import OBJECT, Config, option
 from beeline.errors import ConfigError
 
 BODIES = ("mlp", "bac", "ln", "simba")
 VALUE_HEADS = ("scalar", "two_hot", "hl_gauss")
 INITIALISERS = ("xavier", "torch", "orthogonal")
+DISTRIBUTIONS = ("value_head", "two_hot", "hl_gauss")
 CRITICS = ("auto", "on", "mean", "off")
 BLENDS = ("fixed", "min", "max", "ada", "ada_h2o", "ada_batch")
 EXPLOITS = ("expectile", "sparse", "exponential")
@@ -81,8 +82,10 @@ class OffPolicyConfig(MethodConfig):
     value_head: str = option(
         "scalar", "what critics put out: a number (scalar), or a distribution over atoms (two_hot, hl_gauss)", choices=VALUE_HEADS
     )
-    atoms: int = option(101, "two_hot, hl_gauss: atoms, evenly on the support", low=2, high=1001)
-    support: tuple[float, ...] = option((-5.0, 5.0), "two_hot, hl_gauss: smallest and largest Q; normalize_reward fits it")
+    atoms: int = option(101, "two_hot, hl_gauss: atoms, evenly on the support", low=2, high=1001, only=DISTRIBUTIONS)
+    support: tuple[float, ...] = option(
+        (-5.0, 5.0), "two_hot, hl_gauss: smallest and largest Q; normalize_reward fits it", only=DISTRIBUTIONS
+    )
     double_q: str = option(
         "on", "on: two critics and their minimum; mean: their mean; off: one critic; auto: on where episodes can terminate",
         choices=CRITICS,
@@ -102,8 +105,11 @@ class OffPolicyConfig(MethodConfig):
     lam: float = option(0.0, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
     blend: str = option("fixed", "how λ is chosen", choices=BLENDS, objects=BLEND)
     exploit: str = option("expectile", "estimator of the in-sample maximum", choices=EXPLOITS, objects=LOSS)
-    expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999)
-    exploit_alpha: float = option(1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0)
+    expectile: float = option(0.7, "expectile of the estimator `expectile`", low=0.5, high=0.9999, only=("exploit", "expectile"))
+    exploit_alpha: float = option(
+        1.0, "regularisation of the estimators `sparse` and `exponential`", above=0.0,
+        only=("exploit", "sparse", "exponential", OBJECT),
+    )  # fmt: skip
     value_lr: float = option(3e-4, "learning rate of V", above=0.0)
 
     def check(self) -> None:
@@ -112,13 +118,8 @@ class OffPolicyConfig(MethodConfig):
             widths = getattr(self, name)
             if self.network == "simba" and widths and len(set(widths)) > 1:
                 raise ConfigError(f"{name} = {','.join(map(str, widths))}: the blocks of simba have one width, such as 256,256.")
-        for name, part, absent in (
-            ("atoms", "value_head = two_hot or hl_gauss", self.value_head == "scalar"),
-            ("support", "value_head = two_hot or hl_gauss", self.value_head == "scalar"),
-            ("replay_floor", "replay_decay above 0", self.replay_decay == 0.0),
-        ):
-            if absent and getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise ConfigError(f"{name} = {getattr(self, name)} is read with {part} only.")
+        if self.replay_decay == 0.0 and self.replay_floor != type(self).__dataclass_fields__["replay_floor"].default:
+            raise ConfigError(f"replay_floor = {self.replay_floor} is read with replay_decay above 0 only.")
         if len(self.support) != 2 or self.support[0] >= self.support[1]:
             raise ConfigError(f"support = {','.join(f'{each:g}' for each in self.support)}: two numbers, the smaller first.")
         ratio = self.critic_updates_per_step / self.policy_updates_per_step
@@ -155,7 +156,12 @@ class OffPolicyConfig(MethodConfig):
 
     @property
     def refuses_prior(self) -> str:
-        """Whoever collected a transition, it can be learnt from."""
+        """Whoever collected a transition, it can be learnt from, unless rewards are scaled by those met."""
+        if self.normalize_reward:
+            return (
+                "normalize_reward divides by what the run itself has met, which may be next to nothing beside the rewards of the "
+                "data; leave it out, or give reward_scale"
+            )
         return ""
 
     @property

@@ -88,7 +88,7 @@ def build(
     if diverse:
         from beeline.agents import mixture
 
-        mixed = mixture.of(config, task, make.network(config))
+        mixed = mixture.of(config, task, make.network(config), make.optimiser(config, config.mixture_lr))
         entropy = make.entropy(config, task, actor, critic, mixture.SampleAware, mixture=mixed)
         explore = mixture.Diverse(make.value(config, task, followed=True), actor, critic, entropy, mixed)
     else:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from beeline.agents.off_policy import OffPolicy
 
 
+SMOOTHED = ("explore", "smoothing", "pink")
+
+
 @dataclass(frozen=True)
 class TD3Config(OffPolicyConfig):
     """Twin delayed DDPG: deterministic policy, target smoothing as exploration term, policy and targets delayed."""
@@ -28,8 +31,8 @@ class TD3Config(OffPolicyConfig):
         choices=("smoothing", "pink", "none"),
     )  # fmt: skip
     exploration_noise: float = option(0.1, "deviation of the noise added to actions while collecting", low=0.0)
-    smoothing_noise: float = option(0.2, "deviation of the noise on the target policy's action", low=0.0)
-    smoothing_clip: float = option(0.5, "bound on the noise on the target policy's action", low=0.0)
+    smoothing_noise: float = option(0.2, "deviation of the noise on the target policy's action", low=0.0, only=SMOOTHED)
+    smoothing_clip: float = option(0.5, "bound on the noise on the target policy's action", low=0.0, only=SMOOTHED)
 
 
 @dataclass(frozen=True)

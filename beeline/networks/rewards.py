@@ -32,6 +32,7 @@ def met(scale: Scale, gamma: float, steps: Sequence[Any]) -> Scale:
         return scale
     lanes = [step.lane for step in steps]
     running = scale["running"].copy()
+    running[[step.lane for step in steps if step.first]] = 0.0  # what was cut has told no end
     running[lanes] = gamma * running[lanes] + [step.reward for step in steps]
     largest = np.maximum(scale["largest"], np.abs(running[lanes]).max())
     returns = observe(scale["returns"], running[lanes, None])

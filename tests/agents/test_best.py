@@ -30,6 +30,7 @@ class Step:
     reward: float
     terminated: bool = False
     truncated: bool = False
+    first: bool = False
 
 
 def test_the_scale_of_rewards_by_hand() -> None:
@@ -44,6 +45,8 @@ def test_the_scale_of_rewards_by_hand() -> None:
     assert scale["running"].tolist() == [0.0, -9.0] and scale["largest"] == 9.0
     assert met(scale, 0.9, [Step(0, 4.0)])["running"][0] == 4.0
     assert met(scale, 0.9, []) is scale
+    cut = met(scale, 0.9, [Step(1, 2.0, first=True)])  # lane 1 failed, or could not be brought back: its end was never told
+    assert cut["running"].tolist() == [0.0, 2.0]
 
 
 def test_observations_by_hand() -> None:
@@ -79,6 +82,10 @@ def test_decay_of_weights_is_decoupled() -> None:
             zero = jax.tree.map(jnp.zeros_like, params)
             moved, _ = learnable.optimiser.update(zero, learnable.optimiser.init(params), params)
             assert all(float(jnp.abs(leaf).max()) > 0.0 for leaf in jax.tree.leaves(moved)), (algo, part)
+    diverse: Any = agents.get("dac").build(agents.make_config("dac", "", None, {"hidden": (8, 8), "weight_decay": 0.01}), SPACES)
+    for learnable in (diverse.backup.mixture.ratio, diverse.backup.mixture.share):
+        moved, _ = learnable.optimiser.update(zero, learnable.optimiser.init(params), params)
+        assert all(float(jnp.abs(leaf).max()) > 0.0 for leaf in jax.tree.leaves(moved))
     still, _ = plain.update(jax.tree.map(jnp.zeros_like, params), plain.init(params), params)
     assert all(not leaf.any() for leaf in jax.tree.leaves(still))
 
@@ -173,8 +180,8 @@ def test_one_critic_where_episodes_cannot_end() -> None:
     [
         ("sac", {"network": "simba", "hidden": (16, 8)}, "hidden = 16,8: the blocks of simba have one width"),
         ("sac", {"network": "simba", "policy_hidden": (16, 8)}, "policy_hidden = 16,8"),
-        ("sac", {"atoms": 51}, "atoms = 51 is read with value_head"),
-        ("sac", {"support": (-1.0, 1.0)}, "is read with value_head"),
+        ("sac", {"atoms": 51}, "atoms = 51 belongs to value_head = two_hot or hl_gauss, not to scalar"),
+        ("sac", {"support": (-1.0, 1.0)}, "support = -1.0,1.0 belongs to value_head"),
         ("sac", {"replay_floor": 0.2}, "replay_floor = 0.2 is read with replay_decay"),
         ("sac", {"value_head": "two_hot", "support": (1.0, -1.0)}, "two numbers, the smaller first"),
         ("sac", {"value_head": "two_hot", "support": (1.0,)}, "two numbers"),

@@ -109,6 +109,10 @@ def test_the_range_by_hand() -> None:
     assert notice((0, -2.0, "truncated"), (1, 0.0, "")) == [-2.0 * 2 * 1.75, 3.0 * 2 * 1.75]  # below zero: the longest counts
     assert state.host["progress"] == 0.25 and state.host["met"]["open"].tolist() == [0, 1]
     assert agent.notice(state, {}, (), np.zeros((2, 5)), Clock(0, step=25)).host["met"] is state.host["met"]
+    for _ in range(2):  # the first transition of an episode, the one before having been cut without an end
+        [begun] = steps((1, 0.0, ""))
+        state = agent.notice(state, {}, [dataclasses.replace(begun, first=True)], np.zeros((2, 5)), Clock(0))
+        assert state.host["met"]["open"].tolist() == [0, 1]
 
 
 def test_small_rewards_and_short_episodes_are_forgotten_large_ones_are_not() -> None:

@@ -445,6 +445,12 @@ def test_a_terminal_transition_bootstraps_nothing(algo: str) -> None:
         ("bee-xql", {"mixture": 0.7}, "explore = sample-aware, which is no choice here"),
         ("sac", {"mixture_lr": 0.1}, "belongs to explore = sample-aware, not to entropy"),
         ("bac", {"mixture": 0.7, "explore": "none"}, "belongs to explore = sample-aware, not to none"),
+        ("td3", {"smoothing_noise": 0.1, "explore": "none"}, "belongs to explore = smoothing or pink, not to none"),
+        ("bee-rrs", {"smoothing_clip": 0.1, "explore": "none"}, "belongs to explore = smoothing or pink, not to none"),
+        ("bac", {"expectile": 0.8, "exploit": "sparse"}, "belongs to exploit = expectile, not to sparse"),
+        ("bac", {"expectile": 0.8, "exploit": lambda q, v, strength: v}, "belongs to exploit = expectile, not to object:"),
+        ("iql", {"exploit_alpha": 2.0}, "belongs to exploit = sparse or exponential or an object, not to expectile"),
+        ("obac", {"expectile": 0.8, "exploit": "exponential"}, "belongs to exploit = expectile, not to exponential"),
         ("ppo", {"lam": 0.5}, "ppo has no Q to blend"),
         ("trpo", {"lam": 0.5}, "trpo has no Q to blend"),
         ("trpo", {"radius": 0.0}, "radius"),
@@ -458,6 +464,18 @@ def test_a_terminal_transition_bootstraps_nothing(algo: str) -> None:
 def test_what_does_not_apply_is_refused_with_the_reason(algo: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         get(algo).config.make(options)
+
+
+def test_what_a_chosen_part_reads_is_taken() -> None:
+    for algo, options in (
+        ("td3", {"smoothing_noise": 0.1, "explore": "pink"}),
+        ("bac", {"exploit_alpha": 2.0, "exploit": lambda q, v, strength: v}),
+        ("obac", {"exploit_alpha": 2.0, "exploit": "sparse"}),
+        ("sac", {"atoms": 51, "value_head": "hl_gauss"}),
+    ):
+        config = get(algo).config.make(options)
+        assert all(getattr(config, name) == value for name, value in options.items())
+
 
 
 @pytest.mark.parametrize("algo", ["xql", "bee-xql", "bee-xtd3", "obac", "iql", "td3"])

@@ -181,6 +181,9 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
     np.testing.assert_allclose(agent.scaled(state.host["returns"], raw), wanted, rtol=1e-6)
     assert made(normalize_reward=False).scaled(None, raw) is raw
     assert agent.notice(state, {}, (), np.zeros((2, 3)), Clock(0)) is state
+    [cut] = steps((0, 7.0, ""))  # after an episode that was cut without an end
+    state = agent.notice(state, {}, [dataclasses.replace(cut, first=True)], np.zeros((2, 3)), Clock(0))
+    assert state.host["running"].tolist() == [7.0, 0.0]
 
 
 def test_what_is_drawn_is_scaled_by_the_statistics_that_the_rollout_ends_with() -> None:

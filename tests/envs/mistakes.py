@@ -417,6 +417,6 @@ MISTAKES = [
     Mistake("`model.learn(\"many\")`", "steps = 'many' is not a whole number; allowed: >= 1.",
             python(lambda: model(f"{MODULE}:Tank-v0").learn("many"))),
     Mistake("`beeline.SAC(\"tank:Tank-v0\", policy_delay=2)`",
-            "unknown option 'policy_delay' for SAC. Here it is policy_updates_per_step (policy_delay=2 is "
-            "policy_updates_per_step=0.5).", python(lambda: model(f"{MODULE}:Tank-v0", policy_delay=2))),
+            "unknown option 'policy_delay' for SAC. Here it is policy_updates_per_step (policy_delay=2 is half "
+            "of critic_updates_per_step).", python(lambda: model(f"{MODULE}:Tank-v0", policy_delay=2))),
 ]  # fmt: skip

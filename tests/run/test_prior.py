@@ -19,9 +19,11 @@ import beeline as api  # `beeline` is the fixture that runs the command
 from beeline import npz
 from beeline.agents.base import Spaces
 from beeline.agents.options import MethodConfig, OffPolicyConfig
+from beeline.collect import Transition
 from beeline.errors import BeelineError, CheckpointError, ConfigError, MissingExtraError
 from beeline.feeds import Uniform, WithPrior
 from beeline.memory import TERMINATED, TRANSITION, TRUNCATED, Batch, Clock, Replay
+from beeline.networks.rewards import divisor, init_scale, met
 from beeline.run import prior
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.plan import Plan
@@ -463,6 +465,16 @@ def test_a_method_without_a_replay_refuses_data_with_the_reason(data: Path, monk
         with pytest.raises(ConfigError, match=f"{next(iter(options))} is not for sac: it does not learn from a replay"):
             given = small("sac", **options)
             Plan.make("sac", "toys:Walk-v0", given.pop("preset"), given)
+
+
+@pytest.mark.parametrize("option", ["prior", "load_prior"])
+def test_a_scale_of_the_rewards_met_is_refused_beside_data(option: str) -> None:
+    """A run that has met zeros alone divides by 1e-4, and a reward of 1 of the data would count ten thousand."""
+    scale = met(init_scale(1), 0.99, [Transition(0, *[np.zeros(1)] * 2, 0.0, np.zeros(1), False, False, {})])
+    assert float(divisor(scale, 5.0)) == pytest.approx(1e-4)
+    value = "rows.npz" if option == "prior" else "rows.npz@0"
+    with pytest.raises(ConfigError, match=f"{option} is not for sac: normalize_reward .* or give reward_scale"):
+        Plan.make("sac", "gym/Pendulum-v1", None, {option: value, "normalize_reward": True, "steps": 9_000})
 
 
 @pytest.mark.parametrize(
