@@ -165,10 +165,18 @@ def move(optimiser: Any, slot: Slot, gradients: Params, rate: Any = None) -> Slo
 def adam(rate: float, *, beta1: float = 0.9, eps: float = 1e-8, clip: float | None = None, decay: float = 0.0) -> Any:
     """Adam (Kingma and Ba 2015), with a bound on the gradient's norm where one is given.
 
-    `decay` is AdamW's (Loshchilov and Hutter 2019): every parameter also moves by −rate · decay of itself.
+    `decay` is AdamW's (Loshchilov and Hutter 2019): every parameter also moves by −rate · decay of itself, but for a log σ that
+    no network puts out: it is no weight, and zero is no rest of it.
     """
-    plain = optax.adamw(rate, b1=beta1, eps=eps, weight_decay=decay) if decay else optax.adam(rate, b1=beta1, eps=eps)
+    plain = optax.adam(rate, b1=beta1, eps=eps)
+    if decay:
+        plain = optax.adamw(rate, b1=beta1, eps=eps, weight_decay=decay, mask=_weights)
     return plain if clip is None else optax.chain(optax.clip_by_global_norm(clip), plain)
+
+
+def _weights(params: Params) -> Any:
+    """Which leaves are a network's own."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: "log_std" not in jax.tree_util.keystr(path), params)
 
 
 def parameter_count(tree: Any) -> int:

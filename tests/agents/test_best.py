@@ -86,6 +86,12 @@ def test_decay_of_weights_is_decoupled() -> None:
     for learnable in (diverse.backup.mixture.ratio, diverse.backup.mixture.share):
         moved, _ = learnable.optimiser.update(zero, learnable.optimiser.init(params), params)
         assert all(float(jnp.abs(leaf).max()) > 0.0 for leaf in jax.tree.leaves(moved))
+    iql: Any = agents.get("iql").build(agents.make_config("iql", "", None, {"hidden": (8, 8), "weight_decay": 0.01}), SPACES)
+    policy = jax.tree.map(lambda leaf: jnp.ones_like(leaf), iql.init(0).actor.live)
+    optimiser = iql.actor.learnable.optimiser
+    moved, _ = optimiser.update(jax.tree.map(jnp.zeros_like, policy), optimiser.init(policy), policy)
+    assert not moved.pop("log_std").any()  # no weight: decay would draw σ to 1
+    assert all((leaf < 0.0).all() for leaf in jax.tree.leaves(moved))
     still, _ = plain.update(jax.tree.map(jnp.zeros_like, params), plain.init(params), params)
     assert all(not leaf.any() for leaf in jax.tree.leaves(still))
 
