@@ -277,6 +277,12 @@ class Replay:
             extras=extras,
         )
 
+    @property
+    def fewest(self) -> int:
+        """How many transitions `recent` can give: those of the lane that holds the fewest."""
+        held = (self._flags & TRANSITION) != 0
+        return int(held.reshape(self.lanes, self.rows_per_lane).sum(axis=1).min())
+
     def whole(self) -> Batch:
         """Every transition that is held, `[n]`, in the order of their places; `discount` is 0 where the environment ended."""
         index = np.flatnonzero(self._flags & TRANSITION)

@@ -100,7 +100,7 @@ class ControlledAgent(ModelBased):
         """How far the policy has moved at what it has met, in log π."""
         replay, lanes = memories["replay"], self.task.lanes
         most = SHIFT_EPOCHS * self.config.epoch_steps // self.task.steps_per_decision
-        held = min(most, len(replay) // lanes)
+        held = min(most, replay.fewest)
         if not held:
             return 0.0
         found = replay.recent(held)

@@ -262,7 +262,7 @@ class ModelBased:
 
     def errors(self, model: ModelState, replay: Replay, clock: Clock, decisions: int) -> NDArray[np.float64]:
         """|ŝ' − s'|₂ of the last decisions' transitions, ŝ' drawn by each elite, the mean over elites."""
-        held = min(decisions * self.task.lanes, len(replay)) // self.task.lanes
+        held = min(decisions, replay.fewest)
         if not held:
             return np.zeros(0)
         rows = replay.recent(held)

@@ -23,6 +23,7 @@ from beeline.cli import main
 from beeline.dynamics import training
 from beeline.errors import ConfigError
 from beeline.loop import Callback, StepEvent
+from beeline.memory import Replay
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.plan import Plan
 
@@ -133,6 +134,18 @@ def test_the_fixed_schedule_changes_the_number_of_updates() -> None:
     trainer = learned("mbpo", 75, schedule="autombpo")
     assert trainer.progress.updates == 10 * 40 + 14 * 15  # epochs of 40 from step 20 on
     assert trainer.metrics["rollout/updates"] == 14.0
+
+
+def test_errors_are_of_what_every_lane_holds() -> None:
+    """A lane whose environment has failed, or whose episodes are short, holds fewer transitions than the others."""
+    agent, state = (trainer := learned("cmlo", 40, num_envs=2)).agent, trainer.state
+    replay = Replay(100, 2, 2, 2)
+    for lane, count in enumerate((7, 3)):
+        replay.start(lane, [0.0, 0.0])
+        for number in range(count):
+            replay.add(lane, [0.0, 0.0], 0.0, [number + 1.0, 0.0], False, False)
+    assert replay.fewest == 3 and replay.recent(3).obs.shape[:2] == (2, 3)
+    assert [len(agent.errors(state.model, replay, trainer.clock, count)) for count in (1, 3, 5)] == [2, 6, 6]
 
 
 def test_acting_without_noise_once_the_random_steps_are_over() -> None:

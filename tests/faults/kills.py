@@ -27,7 +27,9 @@ KIND = "kills"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 LONGER = {"steps": 300, "eval_every": 90, "log_every": 7, "checkpoint_every": 40}
 # Where a model of the world is trained, so long and so often that a signal half a second after a row often meets it at that.
-TRAINING = {"model_every": 15, "model_batches": 300, "model_first_batches": 300, "model_epochs": 30, "event_most": 20}
+TRAINING = {
+    "model_every": 15, "model_batches": 300, "model_first_batches": 300, "model_epochs": 30, "event_most": 20, "model_steps": 100,
+}  # fmt: skip
 VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"num_envs": 3}, {"n_step": 3}, {"normalize_obs": True}, {"replay_capacity": 90}, {"repeat": 2}, {"diagnose": 100},
     {"seed": 7, "tensorboard": True},
