@@ -1345,6 +1345,7 @@ class MBBAC(Model):
         schedule: Literal["mbpo", "autombpo", "autombpo-ant"] = "mbpo",
         controller: str | None = None,
         schedule_steps: int | None = None,
+        targets: Literal["blend", "split"] = "blend",
         steps: int = 100000,
         seed: int = 0,
         num_envs: int = 1,

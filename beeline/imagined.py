@@ -25,6 +25,13 @@ class Imagined(Replay):
         """How many transitions can be sampled now."""
         return self._rows[0] - self.oldest(0)
 
+    def specimen(self) -> Imagined:
+        """A memory of its own with one transition, all zeros: what is drawn from it has the same shapes."""
+        made = Imagined(2, self.obs_dim, self.action_dim)
+        obs, action = np.zeros((1, self.obs_dim), np.float32), np.zeros((1, self.action_dim), np.float32)
+        made.push(obs, action, np.zeros(1, np.float32), obs, np.zeros(1, bool))
+        return made
+
     def oldest(self, lane: int) -> int:
         """The number of the oldest row that counts."""
         return max(self._start, self._rows[0] - self.capacity)

@@ -240,10 +240,13 @@ class Bee:
     def terms(self, state: Any, batch: Batch, seen: Any, answers: list[Array]) -> Terms:
         """T_explore of the inner backup, and T_exploit with V as it was before this update."""
         inner = self.inner.terms(self._inside(state), batch, seen, answers[:-1])
+        return inner._replace(exploit=self.exploit(state, batch), here=self.critic.worst(answers[-1]))
+
+    def exploit(self, state: Any, batch: Batch) -> Array:
+        """T_exploit = r + γ m V(s')."""
         reward = self.inner.reward(batch)
         next_v = self.v(state.backup["value"].live, batch.next_obs)
-        exploit = operators.bellman_target(reward, jnp.broadcast_to(batch.discount, reward.shape), next_v)
-        return inner._replace(exploit=exploit, here=self.critic.worst(answers[-1]))
+        return operators.bellman_target(reward, jnp.broadcast_to(batch.discount, reward.shape), next_v)
 
     def blended(self, own: Any, terms: Terms, q: Array) -> tuple[Array, Array, Any]:
         """y, λ of every sample, and the blend's next state."""

@@ -14,9 +14,11 @@ from beeline.errors import ConfigError
 if TYPE_CHECKING:
     from beeline.agents.base import Task
     from beeline.agents.model_based import ModelBased
+    from beeline.agents.off_policy import OffPolicy
 
 SCHEDULES = ("mbpo", "autombpo", "autombpo-ant")
 STOPS = ("original", "mbrl")
+TARGETS = ("blend", "split")
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,19 @@ class MBBACConfig(MBPOConfig):
     """MBPO under the BEE operator: V is fitted to real transitions, both targets are taken on the model's."""
 
     lam: float = option(0.5, "weight λ of the exploit target; 0 drops the exploit part", low=0.0, high=1.0, alias="lambda")
+    targets: str = option(
+        "blend", "both targets on the batch and blended, or split: T_exploit on real transitions, T_explore on the batch",
+        choices=TARGETS,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        """Two losses have one weight."""
+        super().check()
+        if self.targets == "split" and self.blend != "fixed":
+            raise ConfigError(
+                f"targets = split weighs two losses by one λ, and blend = {self.blend} chooses one for every sample; allowed: "
+                "blend = fixed, or targets = blend."
+            )
 
 
 @dataclass(frozen=True)
@@ -191,15 +206,25 @@ def build(config: MBPOConfig, task: Task) -> ModelBased:
     if isinstance(config, CMLOConfig):
         bounds = (config.event_first, config.event_least, config.event_most)
         trigger = EventTriggered(schedule, config.epoch_steps, config.event_every, config.event_threshold, *bounds)
+    inner = sac.build(config, task, agent=_steps(config))
     if config.controller is None:
-        return ModelBased(config, task, sac.build(config, task), model, later, first, trigger)
+        return ModelBased(config, task, inner, model, later, first, trigger)
     from beeline.agents.controlled import ControlledAgent
     from beeline.dynamics.controlled import Controlled
 
     warm_up = config.warm_up[1]
     steps = max((config.schedule_steps or 0) - warm_up, 1)
     trigger = Controlled(config.controller, schedule, config.epoch_steps, steps, config.most_length, config.model_every)
-    return ControlledAgent(config, task, sac.build(config, task), model, later, first, trigger)
+    return ControlledAgent(config, task, inner, model, later, first, trigger)
+
+
+def _steps(config: MBPOConfig) -> type[OffPolicy] | None:
+    """The agent whose losses are split, where these are asked for and there is an exploit part."""
+    if not (isinstance(config, MBBACConfig) and config.targets == "split" and config.bee):
+        return None
+    from beeline.agents.apart import Apart
+
+    return Apart
 
 
 # --- presets ----------------------------------------------------------------------------------------------------------

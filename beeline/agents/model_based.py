@@ -70,6 +70,7 @@ class ModelBased:
     ) -> None:
         self.config, self.task, self.inner = config, task, inner
         self.model, self.training, self.first_training, self.trigger = model, training, first_training, trigger
+        inner.feed = self.feed(Settings(config.real_ratio, config.critic_updates_per_step))  # what it is rehearsed on
         self.rollout = Rollout(model, inner.sample, task.terminated or never)
         self.memories: Mapping[str, MemorySpec] = {
             **inner.memories, "model": MemorySpec(capacity=config.imagined_rows, imagined=True),

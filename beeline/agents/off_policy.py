@@ -327,7 +327,7 @@ class OffPolicy(Readings, Defaults):
             if step == "critic":
                 if seen.backup is not state.backup:  # V has moved already
                     terms = self.backup.terms(seen, batch, sight, answers)
-                now, told = self._critic_step(now, batch, terms)
+                now, told = self._critic_step(now, batch, fit, terms)
             elif step == "value":
                 own, told = self.backup.learn(now.backup, seen, batch, fit, terms, noise)
                 now = dataclasses.replace(now, backup=own)
@@ -342,7 +342,7 @@ class OffPolicy(Readings, Defaults):
             own = self.backup.follow(own, self.config.tau)
         return State(state.key, state.updates + 1, actor, critic, own, now.objective, state.host), metrics
 
-    def _critic_step(self, now: State, batch: Batch, terms: Any) -> tuple[State, Metrics]:
+    def _critic_step(self, now: State, batch: Batch, fit: Batch | None, terms: Any) -> tuple[State, Metrics]:
         """y, and a step of the critics."""
 
         def critic_loss(params: Params) -> tuple[Array, tuple[Any, Metrics]]:

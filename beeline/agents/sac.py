@@ -67,11 +67,12 @@ class BACConfig(SACConfig):
 
 def build(
     config: SACConfig, task: Task, around: Any = None, next_action: bool = False, *, asked: bool = True, fresh: bool = True,
-    kind: Any = None, **more: Any,
+    kind: Any = None, agent: type[OffPolicy] | None = None, **more: Any,
 ) -> OffPolicy:  # fmt: skip
     """The agent: `Soft` or `Diverse`, or `around` it, under `Bee` where λ asks for it.
 
-    `kind` is another soft objective, with `more`. Target critics are kept where they are asked.
+    `kind` is another soft objective, with `more`, and `agent` an agent with steps of its own. Target critics are kept where they
+    are asked.
     """
     from beeline.agents import make
     from beeline.agents.actors import GaussianActor
@@ -95,8 +96,9 @@ def build(
         explore = Soft(actor, critic, entropy)
     inner = around(explore, critic) if around else explore
     backup = make.bee(config, inner, actor, critic, task, entropy if config.v_entropy else None)
+    own: dict[str, Any] = {} if agent is None else {"kind": agent}
     return make.off_policy(
-        config, task, actor, critic, entropy, backup, next_action=next_action, fresh=fresh and not diverse
+        config, task, actor, critic, entropy, backup, next_action=next_action, fresh=fresh and not diverse, **own
     )
 
 

@@ -41,6 +41,7 @@ class Settings:
     blend: str = "fixed"
     expectile: float = 0.7
     v_entropy: bool = True
+    targets: str = "blend"
 
     @property
     def deterministic(self) -> bool:
@@ -194,8 +195,11 @@ def blend(state: Arrays, s: Settings, exploit: np.ndarray, explore: np.ndarray, 
     return np.clip(delta / (sign * np.maximum(np.abs(previous), 1e-7)), 0.0, 1.0)
 
 
-def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arrays, dict[str, float]]:
-    """The state after one update, and numbers of it; `batch.discount` is γⁿ m, 0 where the episode terminated."""
+def update(before: Arrays, batch: Any, noise: Arrays, s: Settings, fit: Any = None) -> tuple[Arrays, dict[str, float]]:
+    """The state after one update, and numbers of it; `batch.discount` is γⁿ m, 0 where the episode terminated.
+
+    V is fitted on `fit` where there is one; with `targets` = split T_exploit is taken there too, in a loss of its own.
+    """
     state = {name: np.asarray(array, np.float64) for name, array in before.items()}
     noise = {name: np.asarray(array, np.float64) for name, array in noise.items()}
     number, size = int(state["updates"]) + 1, len(batch.reward)
@@ -234,15 +238,30 @@ def update(before: Arrays, batch: Any, noise: Arrays, s: Settings) -> tuple[Arra
 
     # L_Q = Σ_i mean (Q_i − y)²; L_V = mean w u²
     gradients = [network.gradients(2 * (network.output - y[:, None]) / size)[0] for network in live]
+    met = batch if fit is None else fit
+    met_obs, met_action = np.asarray(met.obs, np.float64), np.asarray(met.action, np.float64)
+    met_q = values(critics(state, "target", met_obs, met_action, s.network)).min(0)
+    if s.targets == "split":
+        lam = state["blend/lam"]
+        next_v = Network(below(state, "value/live/"), met.next_obs, s.network).output[:, 0]
+        exploit = s.reward_scale * np.asarray(met.reward, np.float64) + np.asarray(met.discount, np.float64) * next_v
+        numbers |= {"q/exploit_target": exploit.mean(), "q/explore_target": explore.mean()}
+        numbers["q/target"] = lam * exploit.mean() + (1 - lam) * explore.mean()
+        here = critics(state, "live", met_obs, met_action, s.network)
+        numbers["loss/critic"] = lam * ((values(here) - exploit) ** 2).mean(1).sum()
+        numbers["loss/critic"] += (1 - lam) * ((values(live) - explore) ** 2).mean(1).sum()
+        exploring = [network.gradients(2 * (network.output - explore[:, None]) / size)[0] for network in live]
+        exploiting = [network.gradients(2 * (network.output - exploit[:, None]) / len(exploit))[0] for network in here]
+        gradients = [{n: lam * a[n] + (1 - lam) * b[n] for n in a} for a, b in zip(exploiting, exploring)]
     stacked = {name: np.stack([g[name] for g in gradients]) for name in gradients[0]}
     adam(state, "critic", stacked, s.critic_lr, s.grad_clip)
     if s.bee:
-        value = Network(below(state, "value/live/"), obs, s.network)
-        u = here_q - value.output[:, 0]
+        value = Network(below(state, "value/live/"), met_obs, s.network)
+        u = met_q - value.output[:, 0]
         if s.v_entropy and not s.deterministic:  # u = Q̄_min − (V − α log π)
-            u = u + alpha * Sample(below(state, "policy/live/"), obs, noise["exploit"], s).log_prob
+            u = u + alpha * Sample(below(state, "policy/live/"), met_obs, noise["exploit"], s).log_prob
         weight = np.where(u >= 0, s.expectile, 1 - s.expectile)
-        adam(state, "value", value.gradients((-2 * weight * u / size)[:, None])[0], s.value_lr, s.grad_clip)
+        adam(state, "value", value.gradients((-2 * weight * u / len(u))[:, None])[0], s.value_lr, s.grad_clip)
 
     # The policy under the new critics, then α with the log π of before the policy's step
     for turn in range(s.policy_rounds if number % s.policy_interval == 0 else 0):
