@@ -190,6 +190,9 @@ def test_init_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pupil.predict(obs)[0].tobytes() == teacher.predict(obs)[0].tobytes()
     with pytest.raises(CheckpointError, match=r"init_from = .*p.npz \(sac on toys:Walk-v0\) does not fit this run: .*needed"):
         beeline.SAC(WALK, init_from=path, **small("sac", hidden=(9,)))
+    advice = "It was made with network = mlp, policy_hidden = none, normalize_obs = false: give these options."
+    with pytest.raises(CheckpointError, match=advice):  # of a policy that was made with another preset
+        beeline.SAC(WALK, init_from=path, **small("sac", preset="best", learn_after=20))
     # The file is read once: a run that was made from it goes on without it, and from wherever it is resumed.
     monkeypatch.chdir(tmp_path)
     whole = beeline.train("sac", WALK, init_from="p.npz", out="whole", **small("sac"))

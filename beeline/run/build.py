@@ -15,7 +15,7 @@ from beeline import agents, events, options, runtime, trees
 from beeline.agents.base import Agent, Spaces, Task
 from beeline.collect import Collector
 from beeline.envs import ids, known, registry, remote, trust
-from beeline.errors import CheckpointError, ConfigError, EnvError, UnknownNameError
+from beeline.errors import BeelineError, CheckpointError, ConfigError, EnvError, UnknownNameError
 from beeline.imagined import Imagined
 from beeline.loop import Callback, Diagnoser, Trainer
 from beeline.memory import Replay
@@ -221,8 +221,26 @@ def take_initial_policy(trainer: Trainer, plan: Plan) -> None:
     try:
         trainer.state = agent.with_policy(trainer.state, trees.from_arrays(agent.blank_policy(), arrays))
     except CheckpointError as error:
-        made = f"{meta.get('algo')} on {meta.get('env')}"
-        raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}") from None
+        made, advice = f"{meta.get('algo')} on {meta.get('env')}", _advice(meta, plan)
+        raise CheckpointError(f"init_from = {plan.init_from} ({made}) does not fit this run: {error}{advice}") from None
+
+
+def _advice(meta: Mapping[str, Any], plan: Plan) -> str:
+    """Which options of a policy's network are others than this run's, as they would have to be given."""
+    try:
+        theirs = agents.get(str(meta.get("algo"))).config.recorded(meta["agent"], {})
+    except (BeelineError, LookupError, TypeError, AttributeError):
+        return ""
+    own, made = plan.agent.to_dict(), theirs.to_dict()
+    shaping = ("network", "hidden", "policy_hidden", "normalize_obs")
+    differ = {name: getattr(theirs, name) for name in shaping if name in own and name in made and own[name] != made[name]}
+    if not differ:
+        return ""
+    return f" It was made with {', '.join(f'{name} = {_plain(value)}' for name, value in differ.items())}: give these options."
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 @contextlib.contextmanager
