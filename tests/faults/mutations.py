@@ -147,13 +147,13 @@ def records(place: Place) -> Path:
 
 def matrix(place: Place) -> Path:
     """The plan of a matrix."""
-    plan = {"algos": "bac,sac", "tasks": [WALK], "seeds": 2, "steps": 2000, "options": {"hidden": (8, 8), "batch_size": 8}}
+    plan = {"algos": "bac,sac", "tasks": [WALK], "seeds": 2, "steps": 20_000, "options": {"hidden": (8, 8), "batch_size": 8}}
     return place.made(("matrix",), lambda path: (path.mkdir(), bench_plan.record(path, bench_plan.expand(plan))))
 
 
 def sweep(place: Place) -> Path:
     """The plan of a sweep."""
-    plan = {"algos": "bac", "tasks": [WALK], "seeds": 1, "steps": 2000, "options": {"lam": "0.3,0.5", "hidden": "8,8;16"}}
+    plan = {"algos": "bac", "tasks": [WALK], "seeds": 1, "steps": 20_000, "options": {"lam": "0.3,0.5", "hidden": "8,8;16"}}
     return place.made(("sweep",), lambda path: (path.mkdir(), bench_plan.record(path, bench_plan.expand(plan))))
 
 
