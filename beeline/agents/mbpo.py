@@ -256,6 +256,10 @@ _MBRL: dict[str, dict[str, Any]] = {
         "rollout_schedule": (20, 150, 1, 1), "hidden": (512, 512), "rate": 3e-4, "updates": 10, "tune_alpha": True, "alpha": 1.0,
         "target_entropy": -1.0, "target_interval": 1,
     },
+    "invertedpendulum": {
+        "rollout_schedule": (1, 15, 1, 1), "hidden": (256, 256), "rate": 3e-4, "updates": 10, "epoch_steps": 250,
+        "tune_alpha": True, "alpha": 1.0, "target_entropy": -1.0, "target_interval": 1,
+    },
     "ant": {
         "rollout_schedule": (20, 100, 1, 25), "hidden": (1024, 1024), "rate": 1e-4, "updates": 20, "model_patience": 10,
         "model_lr": 3e-4, "model_decay": (5e-5,),

@@ -382,6 +382,8 @@ def test_presets_hold_the_sources_tables() -> None:
     cheetah = make_config("mbpo", "gym/HalfCheetah-v5", "mbrl", {})
     assert (cheetah.tune_alpha, cheetah.target_entropy, cheetah.target_interval) == (True, -1.0, 1)
     assert (cheetah.critic_updates_per_step, cheetah.critic_lr, tuple(cheetah.hidden)) == (10, 3e-4, (512, 512))
+    pole = make_config("mbpo", "gym/InvertedPendulum-v5", "mbrl", {})
+    assert (pole.tune_alpha, pole.target_entropy, pole.epoch_steps, tuple(pole.hidden)) == (True, -1.0, 250, (256, 256))
 
 
 def test_the_matrices_plan_what_the_page_says() -> None:
