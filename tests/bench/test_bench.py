@@ -345,9 +345,9 @@ def test_a_run_that_gets_no_process_fails_alone(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_plan_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
-    bench_plan.record(tmp_path, bench_plan.expand({"algos": "sac", "tasks": [TASKS[0]], "seeds": 1, "steps": 2000}))
+    bench_plan.record(tmp_path, bench_plan.expand({"algos": "sac", "tasks": [TASKS[0]], "seeds": 1, "steps": 5000}))
     path = tmp_path / "matrix.json"
-    path.write_text(path.read_text().replace("2000", "2001"))
+    path.write_text(path.read_text().replace("5000", "5001"))
     with pytest.raises(RunFolderError, match="not as it was written"):
         bench_plan.recorded(tmp_path)
 
