@@ -178,7 +178,7 @@ def test_a_file_that_differs_is_not_written(tmp_path: Any, monkeypatch: Any) -> 
 
 
 def test_the_command(tmp_path: Any, capsys: Any) -> None:
-    run = beeline.train("sac", "gym/Pendulum-v1", out=tmp_path / "run", preset="light", **small("sac"))
+    run = beeline.train("sac", "gym/Pendulum-v1", out=tmp_path / "run", **small("sac"))
     assert main(["export", str(run.path), "--onnx", str(tmp_path / "p.onnx")]) == 0
     assert "sac on gym/Pendulum-v1, policy of step 120" in capsys.readouterr().out
     session = ort.InferenceSession(str(tmp_path / "p.onnx"))
