@@ -89,6 +89,9 @@ def test_what_comes_out_is_what_comes_out_in_one_process(env: Any) -> None:
     try:
         for name, value in dataclasses.asdict(here.facts).items():
             other = getattr(there.facts, name)
+            if name in ("terminated", "reward"):  # functions stay in the process they are of
+                assert other is None
+                continue
             assert np.array_equal(value, other) and getattr(value, "dtype", None) == getattr(other, "dtype", None), name
         assert registry.spec_of(there) is there.facts
         draw = np.random.default_rng(0)
@@ -237,7 +240,7 @@ def test_an_exception_stops_both_alike(tmp_path: Path) -> None:
         with pytest.raises(EnvError, match="in lane 0") as caught:
             fault = {"fault": "raise", "at": 25}
             library.train("sac", "toys:Walk-v0", env_kwargs=fault, out=run, verbose=0, **two(env_processes=on, eval_episodes=0))
-        said.append((str(caught.value).replace(str(run), "RUN"), notes(caught.value)))
+        said.append([each.replace(str(run), "RUN") for each in (str(caught.value), *notes(caught.value))])
         assert "the motor is hot" in (run / "error.txt").read_text()
     assert said[0] == said[1]
     assert arrays(tmp_path / "False") == arrays(tmp_path / "True")
