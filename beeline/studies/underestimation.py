@@ -24,6 +24,7 @@ from beeline.studies import output
 
 NAME = "underestimation"
 TASK, STEPS, SEEDS = "dmc/cheetah-run?repeat=4", 100_000, 2
+PRESET = "light"  # networks and updates of the sources' size
 DISCOUNT = 0.99  # per environment step: a decision that repeats its action is discounted by a power of it
 LATE = 2 / 3  # the share of the steps after which training is called late
 
@@ -60,10 +61,10 @@ def plan(
         raise RunFolderError(f"{out} holds a matrix that is none of this study. Choose another folder with --out.")
     if old and all(given is None for given in (task, steps, seeds, algos, options)):
         return old
-    request: dict[str, Any] = {"algos": list(VARIANTS), "tasks": [TASK], "steps": STEPS, "seeds": SEEDS}
+    request: dict[str, Any] = {"algos": list(VARIANTS), "tasks": [TASK], "steps": STEPS, "seeds": SEEDS, "preset": PRESET}
     if old:
         names, numbers = (list(dict.fromkeys(found)) for found in zip(*((run.variant, run.seed) for run in old)))
-        request = {"algos": names, "tasks": [old[0].task], "steps": old[0].steps, "seeds": numbers}
+        request |= {"algos": names, "tasks": [old[0].task], "steps": old[0].steps, "seeds": numbers, "preset": old[0].preset}
     given = {"tasks": None if task is None else [task], "steps": steps, "seeds": seeds}
     request |= {name: value for name, value in given.items() if value is not None}
     request |= {} if algos is None else {"algos": variants(algos)}

@@ -18,6 +18,7 @@ from beeline.studies import underestimation as study
 WALK = "toys:Walk-v0"
 TINY = small("td3", diagnose=60)
 STEPS = TINY.pop("steps")
+assert TINY.pop("preset") == study.PRESET
 
 
 # --- the matrix -------------------------------------------------------------------------------------------------------
