@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -263,12 +264,18 @@ def comparison_improvement() -> str:
 
 def mistakes() -> str:
     """What people do wrong and what they are told; a test makes every one of the mistakes."""
-    spec = importlib.util.spec_from_file_location("mistakes", DOCS.parent / "tests" / "envs" / "mistakes.py")
+    made = _script("tests/envs/mistakes.py").MISTAKES
+    return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in made])
+
+
+def _script(path: str) -> ModuleType:
+    """A file of the project that no package holds."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS.parent / path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclass looks for its own module
+    sys.modules[spec.name] = module  # where a dataclass looks for its own module
     spec.loader.exec_module(module)
-    return table(["what somebody did", "what is said"], [[each.did, f"`` {each.said} ``"] for each in module.MISTAKES])
+    return module
 
 
 def foreign_names() -> str:
@@ -395,6 +402,10 @@ BESIDE = {
     "SimbaV2, 8 updates": ("simbav2", "simbav2_utd8"), "BRO": ("simbav2", "bro_utd2"),
     "BRO, 10 updates": ("simbav2", "bro_utd10"), "TD-MPC2": ("tdmpc2", "tdmpc2"), "the paper's BAC": ("bee_figures", "bac"),
 }  # fmt: skip
+# GFLOP of products per environment step at walker-run's sizes: published sizes, updates per decision and repeats.
+OPERATIONS = {
+    "SAC": 0.60, "SimBa": 13.2, "XQC": 7.8, "SimbaV2": 14.2, "SimbaV2, 8 updates": 57.0, "BRO": 9.6, "BRO, 10 updates": 48.0,
+}  # fmt: skip
 
 
 def _runs(matrix: str) -> dict[tuple[str, str], dict[int, list[dict[str, Any]]]]:
@@ -440,6 +451,58 @@ def defaults_scores() -> str:
     return table(["task", "method", "seeds", *(f"{step // 1000}k steps" for step in MARKS), "minutes"], lines)
 
 
+def defaults_pairs() -> str:
+    """λ = .5 and λ = 0 at the last step, paired by seed, task by task."""
+    runs = _runs("defaults-table")
+    lines = [
+        [task, *difference]
+        for task in dict.fromkeys(task for task, _ in runs)
+        if (difference := _difference(runs.get((task, "sac"), {}), runs.get((task, "bac"), {})))
+    ]
+    if not lines:
+        return "No pair of `benchmarks/defaults_table.toml` has been kept yet."
+    return table(["task", "seeds", "λ = 0", "λ = .5", *DIFFERENCE], lines)
+
+
+def defaults_iqm() -> str:
+    """The interquartile mean over the tasks that all have at 25k, 50k and 100k steps, and operations per environment step."""
+    runs = _runs("defaults-table")
+    tasks = [task for task in dict.fromkeys(task for task, _ in runs) if all((task, name) in runs for name in ("bac", "sac"))]
+    if len(tasks) < 4:
+        return f"Finished runs of {len(tasks)} tasks are kept; this table is made from four tasks upwards."
+    lines = []
+    for variant, title in (("bac", "**`bac`**, λ = .5"), ("sac", "**`bac`**, λ = 0")):
+        scores = [[_average([_at(rows, step) for rows in runs[task, variant].values()]) for task in tasks] for step in MARKS]
+        lines.append([title, *(_middle(found) for found in scores), f"{_operations(variant):.2g}"])
+    for title, (source, algo) in BESIDE.items():
+        curves = [next(iter(published.curves(task, [source], [algo])), None) for task in tasks]
+        scores = [[None if curve is None else _read_off(curve, step) for curve in curves] for step in MARKS]
+        if any(None not in found for found in scores):
+            cost = OPERATIONS.get(title)
+            lines.append([title, *(_middle(found) for found in scores), "–" if cost is None else f"{cost:.2g}"])
+    heads = [f"{step // 1000}k steps" for step in MARKS]
+    names = ", ".join(task.partition("/")[2] for task in tasks)
+    return f"Tasks: {names}.\n\n" + table(["method", *heads, "GFLOP per environment step"], lines)
+
+
+def _middle(scores: list[float | None]) -> str:
+    """The interquartile mean of the tasks' means over 1000; a dash where a task has none."""
+    given = [score / 1000 for score in scores if score is not None]
+    return f"{statistics.iqm([given]):.3f}" if len(given) == len(scores) else "–"
+
+
+def _operations(variant: str) -> float:
+    """GFLOP of products per environment step of the default preset, at walker-run's 24 observations and 6 actions."""
+    entry = agents.get("bac")
+    config = entry.config(**entry.preset("best", "dmc/walker-run"))
+    updates = config.critic_updates_per_step
+    flops = _script("benchmarks/flops.py").update_flops(
+        24, 6, config.hidden, config.batch_size, exploit=variant == "bac", critics=1,
+        actor_delay=updates // config.policy_updates_per_step, policy_hidden=config.policy_hidden,
+    )  # fmt: skip
+    return updates * flops / 1e9
+
+
 # --- every method -----------------------------------------------------------------------------------------------------
 
 METHODS_MARKS = (20_000, 50_000, 100_000)
@@ -479,32 +542,41 @@ def methods_pairs() -> str:
     lines = []
     for without, with_it in PAIRS:
         for task in dict.fromkeys(task for task, _ in runs):
-            one, two = (
-                {seed: rows[-1]["eval/return"] for seed, rows in runs.get((task, name), {}).items()}
-                for name in (without, with_it)
-            )
-            both = sorted(one.keys() & two.keys())
-            if not both:
-                continue
-            first, second = [one[seed] for seed in both], [two[seed] for seed in both]
-            found = statistics.mean_interval(np.subtract(second, first))
-            interval = "–" if len(both) < 2 else f"[{found.low:+.0f}, {found.high:+.0f}]"
-            resolves = statistics.resolvable_difference(first, second)
-            lines.append([
-                f"`{without}` → `{with_it}`", task, str(len(both)), f"{np.mean(first):.0f}", f"{np.mean(second):.0f}",
-                *(text.replace("-", "−") for text in (f"{found.value:+.0f}", interval)),
-                "–" if np.isinf(resolves) else f"{resolves:.0f}",
-            ])  # fmt: skip
+            difference = _difference(runs.get((task, without), {}), runs.get((task, with_it), {}))
+            if difference:
+                lines.append([f"`{without}` → `{with_it}`", task, *difference])
     if not lines:
         return "No pair of `benchmarks/methods_pairs.toml` has been kept yet."
-    heads = ["pair", "task", "seeds", "without", "with", "difference", "95 % interval", "smallest resolvable difference"]
-    return table(heads, lines)
+    return table(["pair", "task", "seeds", "without", "with", *DIFFERENCE], lines)
+
+
+Seeds = dict[int, list[dict[str, Any]]]  # the evaluations of every seed
+DIFFERENCE = ["difference", "95 % interval", "smallest resolvable difference"]
+
+
+def _difference(without: Seeds, with_it: Seeds) -> list[str]:
+    """How many seeds both have, both means at the last step, and their difference, paired by seed; empty where none has both."""
+    both = sorted(without.keys() & with_it.keys())
+    if not both:
+        return []
+    first, second = ([runs[seed][-1]["eval/return"] for seed in both] for runs in (without, with_it))
+    found = statistics.mean_interval(np.subtract(second, first))
+    interval = "–" if len(both) < 2 else f"[{found.low:+.0f}, {found.high:+.0f}]"
+    resolves = statistics.resolvable_difference(first, second)
+    signed = [text.replace("-", "−") for text in (f"{found.value:+.0f}", interval)]
+    resolvable = "–" if np.isinf(resolves) else f"{resolves:.0f}"
+    return [str(len(both)), f"{np.mean(first):.0f}", f"{np.mean(second):.0f}", *signed, resolvable]
 
 
 def _mean(found: list[float | None]) -> str:
     """The mean of what is there; a dash where a run has nothing at that step."""
+    mean = _average(found)
+    return "–" if mean is None else f"{mean:.0f}"
+
+
+def _average(found: list[float | None]) -> float | None:
     given = [value for value in found if value is not None]
-    return f"{sum(given) / len(given):.0f}" if given and len(given) == len(found) else "–"
+    return sum(given) / len(given) if given and len(given) == len(found) else None
 
 
 def _read_off(curve: published.Curve, step: int) -> float | None:
@@ -532,10 +604,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dkitty walk": dkitty_walk,
     "dkitty policies": dkitty_policies,
     "dkitty terrains": dkitty_terrains,
-
-
     "defaults probe": defaults_probe,
     "defaults scores": defaults_scores,
+    "defaults pairs": defaults_pairs,
+    "defaults iqm": defaults_iqm,
     "methods hopper": methods_hopper,
     "methods pairs": methods_pairs,
     "mistakes": mistakes,

@@ -56,10 +56,34 @@ def test_the_table_has_means_of_what_is_finished_and_published_curves(records: P
     assert any("| BRO, 10 updates | 5 | " in line for line in lines)
 
 
+def test_pairs_are_of_the_seeds_that_both_have(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("docs/generate_tables.py")
+    monkeypatch.setattr(tables, "RECORDS", records.parent)
+    assert tables.defaults_pairs().splitlines()[2:] == ["| dmc/walker-run | 1 | 200 | 400 | +200 | – | – |"]
+
+
+def test_the_interquartile_mean_is_over_tasks_that_all_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("docs/generate_tables.py")
+    names = ["dmc/walker-run", "dmc/cheetah-run", "dmc/hopper-stand", "dmc/quadruped-walk"]
+    ends = {"bac": (100.0, 200.0, 300.0, 800.0), "sac": (0.0, 100.0, 500.0, 900.0)}
+    runs = {(task, name): {0: [{"step": 100_000, "eval/return": end}]} for name in ends for task, end in zip(names, ends[name])}
+    monkeypatch.setattr(tables, "_runs", lambda matrix: runs)
+    lines = tables.defaults_iqm().splitlines()
+    assert lines[0] == "Tasks: walker-run, cheetah-run, hopper-stand, quadruped-walk."
+    assert lines[4] == "| **`bac`**, λ = .5 | – | – | 0.250 | 0.78 |"  # one score cut at either end: (200 + 300) / 2
+    assert lines[5] == "| **`bac`**, λ = 0 | – | – | 0.300 | 0.42 |"
+    simba = next(iter(tables.published.curves(names[0], ["simba"], ["sac_simba"])))
+    assert 0.4 < simba.mean[list(simba.steps).index(100_000)] / 1000 < 0.6
+    assert any(line.startswith("| SimBa | – | 0.") and line.endswith("| 13 |") for line in lines)
+    del runs[names[3], "sac"]
+    assert "of 3 tasks" in tables.defaults_iqm()
+
+
 def test_without_records_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = script("docs/generate_tables.py")
     monkeypatch.setattr(tables, "RECORDS", tmp_path)
-    assert "No run of" in tables.defaults_scores()
+    assert "No run of" in tables.defaults_scores() and "No pair of" in tables.defaults_pairs()
+    assert "of 0 tasks" in tables.defaults_iqm()
 
 
 def test_the_figure_shows_finished_runs_over_published_curves(records: Path) -> None:
