@@ -59,7 +59,7 @@ class Observe(Event):
         if evaluated or run.due(config.log_every):
             self._row(run, evaluated | diagnosed)
         elif diagnosed:  # a row of its own, which takes nothing from the rows that a run without diagnoses writes
-            run.record({"step": run.progress.step, "updates": run.progress.updates, **diagnosed, "time/wall": time.time()})
+            run.record({"step": run.progress.step, "updates": run.progress.updates, **diagnosed, **_clocks()})
 
     def finish(self, run: Trainer) -> None:
         """A last evaluation, unless the schedule just made one."""
@@ -73,9 +73,14 @@ class Observe(Event):
         rate = (run.progress.step - first_step) / max(now - began, 1e-9)
         if run.config.events:
             row["events"] = len(run.progress.done)
-        row |= {"time/wall": time.time(), "time/steps_per_second": rate}
+        row |= {**_clocks(), "time/steps_per_second": rate}
         self._since = (now, run.progress.step)
         run.record(row)
+
+
+def _clocks() -> dict[str, float]:
+    """When it is, and how much work this process has done: on a busy machine the first says little about the second."""
+    return {"time/wall": time.time(), "time/processor": time.process_time()}
 
 
 def _evaluated(run: Trainer, keep: bool) -> dict[str, Any]:

@@ -62,6 +62,23 @@ def test_pairs_are_of_the_seeds_that_both_have(records: Path, monkeypatch: pytes
     assert tables.defaults_pairs().splitlines()[2:] == ["| dmc/walker-run | 1 | 200 | 400 | +200 | – | – |"]
 
 
+def test_minutes_to_a_score_are_of_the_seeds_that_reach_it(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = script("docs/generate_tables.py")
+    monkeypatch.setattr(tables, "RECORDS", records.parent)
+    lines = tables.defaults_minutes().splitlines()
+    assert lines[2:] == [  # seed 0 of BAC ends at 400, seed 1 at 800 and is at 520 after 65,000 steps, at 0.4 minutes per thousand
+        "| dmc/walker-run | 500 | `bac` | 1 of 2 | 65,000 | 26.0 |",
+        "| dmc/walker-run | 500 | `bac --lam 0` | 0 of 1 | – | – |",
+    ]
+
+
+def test_minutes_are_of_the_processor_and_go_on_over_a_resume() -> None:
+    tables = script("docs/generate_tables.py")
+    walls = [{"step": step, "time/wall": 60.0 * step, "time/processor": used} for step, used in enumerate((30.0, 90.0, 12.0, 42.0))]
+    assert tables._spent(walls) == (60.0 + 12.0 + 30.0) / 60
+    assert tables._spent([*walls, {"step": 4, "time/wall": 240.0}]) == 4.0  # a row without it: the clock on the wall
+
+
 def test_the_interquartile_mean_is_over_tasks_that_all_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = script("docs/generate_tables.py")
     names = ["dmc/walker-run", "dmc/cheetah-run", "dmc/hopper-stand", "dmc/quadruped-walk"]

@@ -22,7 +22,7 @@ LOOP_COLUMNS = (
 )  # fmt: skip
 STATUS_BYTES = 4096  # of status.json at least, so that the end of a run can be told in place on a full disk
 KEPT_CUTS = 3  # files of rows that resuming cut from the table
-TIME_COLUMNS = ("time/wall", "time/steps_per_second")
+TIME_COLUMNS = ("time/wall", "time/processor", "time/steps_per_second")
 
 
 def _cell(value: Any) -> str:
