@@ -56,7 +56,7 @@ LOOP_METRICS = {
     "eval/success": "share of evaluation episodes that succeeded at their last step",
     "eval/success_any": "share of evaluation episodes that succeeded at any step",
     "time/wall": "Unix time of the row, in seconds",
-    "time/processor": "seconds of processor time that this process, all threads together, has used so far; a resumed run begins anew",
+    "time/processor": "seconds of processor time of this process so far, all threads together; a resumed run begins anew",
     "time/steps_per_second": "environment steps since the last row / seconds since the last row",
 }
 
@@ -553,9 +553,8 @@ def _spent(rows: list[dict[str, Any]]) -> float:
     """Minutes of processor time between the first and the last row; of the clock on the wall where the run did not record it."""
     if any(row.get("time/processor") is None for row in rows):
         return float(rows[-1]["time/wall"] - rows[0]["time/wall"]) / 60
-    pairs = zip(rows, rows[1:])
-    passed = (new if (new := row["time/processor"]) < before["time/processor"] else new - before["time/processor"] for before, row in pairs)
-    return float(sum(passed)) / 60
+    used = [row["time/processor"] for row in rows]
+    return float(sum(now - before if now >= before else now for before, now in zip(used, used[1:]))) / 60
 
 
 def methods_hopper() -> str:

@@ -66,7 +66,7 @@ def test_minutes_to_a_score_are_of_the_seeds_that_reach_it(records: Path, monkey
     tables = script("docs/generate_tables.py")
     monkeypatch.setattr(tables, "RECORDS", records.parent)
     lines = tables.defaults_minutes().splitlines()
-    assert lines[2:] == [  # seed 0 of BAC ends at 400, seed 1 at 800 and is at 520 after 65,000 steps, at 0.4 minutes per thousand
+    assert lines[2:] == [  # seed 0 of BAC ends at 400, seed 1 is at 520 after 65,000 steps, at 0.4 minutes per thousand
         "| dmc/walker-run | 500 | `bac` | 1 of 2 | 65,000 | 26.0 |",
         "| dmc/walker-run | 500 | `bac --lam 0` | 0 of 1 | – | – |",
     ]
@@ -74,7 +74,8 @@ def test_minutes_to_a_score_are_of_the_seeds_that_reach_it(records: Path, monkey
 
 def test_minutes_are_of_the_processor_and_go_on_over_a_resume() -> None:
     tables = script("docs/generate_tables.py")
-    walls = [{"step": step, "time/wall": 60.0 * step, "time/processor": used} for step, used in enumerate((30.0, 90.0, 12.0, 42.0))]
+    used = (30.0, 90.0, 12.0, 42.0)
+    walls = [{"step": step, "time/wall": 60.0 * step, "time/processor": each} for step, each in enumerate(used)]
     assert tables._spent(walls) == (60.0 + 12.0 + 30.0) / 60
     assert tables._spent([*walls, {"step": 4, "time/wall": 240.0}]) == 4.0  # a row without it: the clock on the wall
 
