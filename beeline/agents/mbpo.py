@@ -210,8 +210,14 @@ def build(config: MBPOConfig, task: Task) -> ModelBased:
     if config.controller is None:
         return ModelBased(config, task, inner, model, later, first, trigger)
     from beeline.agents.controlled import ControlledAgent
-    from beeline.dynamics.controlled import Controlled
+    from beeline.dynamics.controlled import DECISIONS, Controlled
 
+    if config.epoch_steps < DECISIONS * task.steps_per_decision:
+        raise ConfigError(
+            f"epoch_steps = {config.epoch_steps} is too short for a controller, which decides {DECISIONS} times an epoch; "
+            f"allowed: >= {DECISIONS * task.steps_per_decision}, {DECISIONS} decisions of {task.steps_per_decision} "
+            "environment steps."
+        )
     warm_up = config.warm_up[1]
     steps = max((config.schedule_steps or 0) - warm_up, 1)
     trigger = Controlled(config.controller, schedule, config.epoch_steps, steps, config.most_length, config.model_every)

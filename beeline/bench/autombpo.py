@@ -63,10 +63,10 @@ class AutoPlan:
         plan = cls(task, preset or next(iter(agents.get("mbpo").presets)), config, plain)
         method = plan.method
         warm_up = method.warm_up[1]
-        if warm_up % method.epoch_steps or method.epoch_steps % 8:
+        if warm_up % method.epoch_steps:
             raise ConfigError(
-                f"epoch_steps = {method.epoch_steps} is out of range; allowed: a multiple of 8 of which the warm-up "
-                f"({warm_up} steps) is a multiple, because a controller decides eight times an epoch."
+                f"epoch_steps = {method.epoch_steps} is out of range; allowed: what the warm-up ({warm_up} steps) is a multiple "
+                "of, because the evaluations of a training are at the ends of its epochs."
             )
         return plan
 

@@ -7,6 +7,7 @@ next controller is trained on. Everything that it needs of its file is in that s
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -48,9 +49,9 @@ class Controlled:
     trains_first: ClassVar[bool] = True  # the first decision is told the model's loss
 
     @property
-    def every(self) -> int:
-        """Environment steps between two decisions."""
-        return max(self.epoch_steps // DECISIONS, 1)
+    def every(self) -> float:
+        """Environment steps between two decisions; no whole number where an epoch is no multiple of `DECISIONS`."""
+        return self.epoch_steps / DECISIONS
 
     @property
     def epochs(self) -> int:
@@ -59,7 +60,7 @@ class Controlled:
 
     def init(self) -> Own:
         """The controller's own numbers, the settings at the start, and room for what is kept."""
-        rows, start = -(-self.steps // self.every), Settings()
+        rows, start = math.ceil(self.steps / self.every), Settings()
         own: Own = {
             "parts": np.asarray(-1, np.int64), "epsilon": np.zeros(()), "scales": np.ones(len(Scales._fields)),
             "params": tuple(auto.blank(part) for part in PARTS), "ratio": np.asarray(start.ratio),
@@ -112,7 +113,7 @@ class Controlled:
         note = PLAIN | actions | {"model": int(not train)}
         if number < len(own["signs"]):
             self._keep(own, number, signs=signs, states=seen, actions=[note[name] for name in DIMS], log_probs=log_prob)
-        return own, Due(train, look.branches * self.every)
+        return own, Due(train, int(look.branches * self.every))
 
     @staticmethod
     def _keep(own: Own, number: int, **rows: Any) -> None:

@@ -121,7 +121,7 @@ class Every(_Scheduled):
         return own, Due(due, look.branches * self.steps if due else 0)
 
 
-def crossed(since: int, decision: int, every: int) -> bool:
+def crossed(since: int, decision: int, every: float) -> bool:
     """Whether a multiple of `every` was reached by the last decision; the warm-up's end is one."""
     return since // every > (since - decision) // every
 

@@ -87,6 +87,27 @@ def test_it_decides_eight_times_an_epoch_and_keeps_what_it_saw(tmp_path: Path) -
     assert found.log_probs == pytest.approx(np.zeros((24, 1)), abs=1e-6)
 
 
+def test_epochs_that_are_no_multiple_of_eight_steps_have_eight_decisions_too(tmp_path: Path) -> None:
+    """Of 50 steps: an eighth is 6.25, and a decision comes with the step that reaches a multiple of it."""
+    path = _always(model=1, ratio=1, updates=1, length=2).save(tmp_path / "c.npz")
+    trigger = Controlled(str(path), Linear(0.9, 3, (0, 2, 1, 3)), 50, 150, 3, 20)
+    own, due = _play(trigger, 150, {50: -3.0, 100: 5.0})
+    assert [since for since, _ in due[:9]] == [0, 7, 13, 19, 25, 32, 38, 44, 50] and len(due) == 24
+    found = controlled.kept(own)
+    assert len(found.signs) == len(own["signs"]) == 24 and found.returns.tolist() == [-3.0, 5.0]
+    # An epoch's beginning is seen: the shift is measured there, and k grows there.
+    assert found.signs[[7, 8, 15, 16], 3] == pytest.approx([0.5, 5.5, 5.5, 10.5])
+    assert [trigger.settings(_play(trigger, steps)[0], steps).length for steps in (50, 51)] == [2, 3]
+    look = Look(Clock(7, 0), 0, 1, 1, 2, {}, lambda count: np.zeros(0))
+    assert trigger.look(trigger.init(), look)[1].branches == 12  # of two a step, for 6.25 steps
+    # Several steps in a decision: none is left out.
+    own, asked = trigger.init(), []
+    for since in range(0, 150, 6):
+        own, found_due = trigger.look(own, look._replace(since=since, decision=6))
+        asked += [since] if found_due.branches else []
+    assert len(asked) == 24 and {0, 54, 102} <= set(asked)
+
+
 def test_settings_follow_the_decisions_and_k_only_where_an_epoch_begins(tmp_path: Path) -> None:
     trigger = _trigger(_always(model=0, ratio=2, updates=2, length=2).save(tmp_path / "c.npz"))
     assert trigger.settings(trigger.init(), 0) == (0.05, 10, 1)
@@ -243,6 +264,7 @@ def test_the_value_loss_is_half_the_critics_loss_for_each_of_them(walked: tuple[
         ({"schedule": "autombpo"}, "set the same things"),
         ({"schedule_steps": 40}, "within the warm-up"),
         ({"epoch_steps": 80}, "was trained with epochs of 40 steps, not of 80: give epoch_steps = 40"),
+        ({"num_envs": 6}, "epoch_steps = 40 is too short for a controller.*>= 48, 8 decisions of 6 environment steps"),
     ],
 )
 def test_options_that_do_not_fit(changes: dict[str, Any], says: str, walked: tuple[Path, Path], tmp_path: Path) -> None:
@@ -422,7 +444,7 @@ def test_the_command_hands_its_options_on_and_goes_on(tmp_path: Path, monkeypatc
     ("words", "says"),
     [
         (["mbpo/hopper", "--stages", "0"], "stages"),
-        (["mbpo/hopper", "--epoch-steps", "900"], "epoch_steps = 900 is out of range"),
+        (["mbpo/hopper", "--epoch-steps", "900"], "epoch_steps = 900 is out of range; allowed: what the warm-up (5000 steps)"),
         ([], "nothing to train"),
         (["--out", "nowhere"], "holds no training of a controller"),
         (["--out", "nowhere", "--runs", "3"], "runs belongs to a new training"),
@@ -447,6 +469,12 @@ def test_a_folder_is_for_one_training(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"runs": 2', '"runs": 3'))
     with pytest.raises(RunFolderError, match="is not as it was written"):
         autombpo.recorded(tmp_path)
+
+
+def test_the_command_of_the_page_has_a_plan() -> None:
+    """Epochs of 250 steps, the shortest of the presets'."""
+    plan = autombpo.AutoPlan.make("gym/InvertedPendulum-v5", None, autombpo.AutoConfig(epochs=16), {})
+    assert plan.method.epoch_steps == 250 and plan.runs(Path(), 0)[0].steps == 500 + 16 * 250
 
 
 def test_options_that_the_training_sets_are_refused() -> None:
