@@ -423,11 +423,12 @@ def _at(rows: list[dict[str, Any]], step: int) -> float | None:
     return next((row["eval/return"] for row in rows if row["step"] == step), None)
 
 
-def defaults_probe() -> str:
-    """Every variant of the probe: its return at the last evaluation and the best of all evaluations, seed by seed."""
+def defaults_probe(*matrices: str) -> str:
+    """Every variant of the probes: its return at the last evaluation and the best of all evaluations, seed by seed."""
     rows = []
-    for (_, variant), seeds in _runs("defaults-probe").items():
-        cells = [f"{rows[-1]['eval/return']:.0f} ({max(row['eval/return'] for row in rows):.0f})" for rows in seeds.values()]
+    for (_, variant), seeds in (each for matrix in matrices for each in _runs(matrix).items()):
+        returns = {seed: [row["eval/return"] for row in evaluated] for seed, evaluated in seeds.items()}
+        cells = [f"{returns[seed][-1]:.0f} ({max(returns[seed]):.0f})" if seed in returns else "–" for seed in (0, 1)]
         minutes = [_spent(rows) for rows in seeds.values()]
         rows.append([f"`{variant}`", *cells, f"{sum(minutes) / len(minutes):.0f}"])
     return table(["variant", "seed 0: last (best)", "seed 1: last (best)", "minutes"], rows)
@@ -642,7 +643,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dkitty walk": dkitty_walk,
     "dkitty policies": dkitty_policies,
     "dkitty terrains": dkitty_terrains,
-    "defaults probe": defaults_probe,
+    "defaults probe": functools.partial(defaults_probe, "defaults-probe"),
+    "defaults probe start": functools.partial(defaults_probe, "defaults-probe-start", "defaults-probe-both"),
     "defaults scores": defaults_scores,
     "defaults minutes": defaults_minutes,
     "defaults pairs": defaults_pairs,
@@ -664,7 +666,7 @@ def render(text: str) -> str:
 def main(check: bool) -> int:
     """Write or check every page."""
     stale = []
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
         text = page.read_text()
         new = render(text)
         if new != text:
