@@ -19,7 +19,7 @@ GOING_ON = [
     for name in ("defaults-table", "dkitty-walk", "methods-grac", "methods-hopper", "methods-pairs", "methods-pairs-rrs")
     if (BENCHMARKS / "records" / name).exists()
 ]
-MATRICES = ("bac-against-sac", "defaults-probe", "starting-temperature", "underestimation", *GOING_ON)
+MATRICES = ("bac-against-sac", "defaults-probe", "defaults-probe-start", "starting-temperature", "underestimation", *GOING_ON)
 
 
 def test_no_other_records_are_kept() -> None:
