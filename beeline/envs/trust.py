@@ -62,11 +62,12 @@ def require(module: str, env_id: str) -> None:
     """Raise if `module`, which making `env_id` imports, was named by nobody; an id without one (`""`) always passes."""
     if not module or module in _named:
         return
-    known, place = set() if _inherited else remembered(), place_of(module)
+    (known, damage), place = (set(), "") if _inherited else _listed(), place_of(module)
     if Module(module, place) in known or (not _inherited and module in plugins()):
         return
     others = sorted(other.place for other in known if other.module == module)
-    before = f"; the one that you did is {others[0] or 'nowhere'}, this one {place or 'nowhere'}" if others else ""
+    before = f" ({damage})" if damage else ""
+    before += f"; the one that you did is {others[0] or 'nowhere'}, this one {place or 'nowhere'}" if others else ""
     raise UnnamedModuleError(
         f"environment {str(env_id)!r} would import the Python module {module!r} and so run it, but its id comes out of a file "
         f"and you have not named this module before{before}. If you trust it, name it once: with --env {quote(str(env_id))} "
@@ -121,11 +122,25 @@ def state_folder() -> Path:
 
 def remembered() -> set[Module]:
     """The modules that this user has named in earlier commands; none where the list is missing or damaged."""
+    return _listed()[0]
+
+
+def _listed() -> tuple[set[Module], str]:
+    """The modules on the list, and what is wrong with it; a list that is not there is an empty one."""
     try:
-        found = json.loads(files.read_regular((state_folder() / FILE).resolve(), 1 << 20))
-        return {Module(str(entry["module"]), str(entry["place"])) for entry in found}
+        path = state_folder() / FILE
+    except RuntimeError:  # no home
+        return set(), ""
+    try:
+        found = json.loads(files.read_regular(path.resolve(), 1 << 20))
+        entries = {Module(entry["module"], entry["place"]) for entry in found}
+        if not isinstance(found, list) or not all(isinstance(text, str) for entry in entries for text in entry):
+            raise TypeError("it is no list of names")
+    except FileNotFoundError:
+        return set(), ""
     except (BeelineError, OSError, ValueError, TypeError, LookupError, RuntimeError):  # RecursionError is a RuntimeError
-        return set()
+        return set(), f"{str(path)!r}, the list of the modules that you named, is damaged or cannot be read, so it names none"
+    return entries, ""
 
 
 def _remember(modules: set[Module]) -> None:
@@ -138,8 +153,12 @@ def _remember(modules: set[Module]) -> None:
         lock = files.take_lock(folder / ".lock", wait=True)
         assert lock is not None
         with lock:  # another command may be adding to the list
-            entries = [entry._asdict() for entry in sorted(remembered() | modules)]
+            known, damage = _listed()
+            entries = [entry._asdict() for entry in sorted(known | modules)]
             files.write_atomic(folder / FILE, json.dumps(entries, indent=1).encode())
+        if damage:
+            names = ", ".join(sorted(entry.module for entry in modules))
+            print(f"note: {damage}; it begins anew with {names}. Name the others again when they are asked for.", file=sys.stderr)
     except (BeelineError, OSError, RuntimeError) as error:
         reason = error.__cause__ or error
         names = ", ".join(sorted(entry.module for entry in modules))

@@ -253,19 +253,26 @@ def test_both_kinds_of_workers_are_handed_the_module(stranger: Stranger, monkeyp
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_grows_and_survives_damage(stranger: Stranger) -> None:
+def test_the_list_grows_and_survives_damage(stranger: Stranger, capsys: pytest.CaptureFixture) -> None:
     for given, expected in (("b.c:X-v0", ["b.c"]), ("gym/a:X-v0?limit=3", ["a", "b.c"]), ("gym/Hopper-v5", ["a", "b.c"])):
         trust.allow(given, None, Walk)
         assert stranger.list == expected
     stranger.new_process()
     trust.require("a", "a:X-v0")
     path = stranger.folder / "state" / "modules.json"
-    for damage in (b"\xff", b"{}", b'["a"]', b"[" * 100_000, b'[1, ["a"]]', b'[{"module": "a"}]', b"3", b""):
+    odd = b'[{"module": 5, "place": ""}]'
+    for damage in (b"\xff", b"{}", b'["a"]', b"[" * 100_000, b'[1, ["a"]]', b'[{"module": "a"}]', odd, b"3", b""):
         path.write_bytes(damage)
-        with pytest.raises(UnnamedModuleError):
+        with pytest.raises(UnnamedModuleError, match=r"modules\.json', the list of the modules that you named, is damaged"):
             trust.require("a", "a:X-v0")
+    assert not capsys.readouterr().err
     trust.allow("a:X-v0")
+    assert "is damaged or cannot be read, so it names none; it begins anew with a." in capsys.readouterr().err
     assert stranger.list == ["a"]
+    path.write_bytes(b"[]")
+    with pytest.raises(UnnamedModuleError, match=r"you have not named this module before\."):
+        stranger.new_process()
+        trust.require("a", "a:X-v0")
     assert sorted(each.name for each in path.parent.iterdir()) == [".lock", "modules.json"]
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +26,7 @@ from beeline.bench import space
 from beeline.bench import tune as bench_tune
 from beeline.cli.commands import main
 from beeline.deploy import OnnxPolicy
+from beeline.envs import trust
 from beeline.run import prior
 
 sys.path.append(str(Path(__file__).parents[1] / "deploy"))
@@ -192,6 +195,57 @@ def read_learned(place: Place, path: Path, name: str) -> Trial:
     key = "plan" if path.is_dir() else path.name
     sound = learned(place) if path.is_dir() else learned(place) / path.name
     return of_call(name, lambda: read(path), place.kept(("learned", key), lambda: read(sound).content))
+
+
+# --- what the user has named ------------------------------------------------------------------------------------------
+
+NAMED = ("toys", "whole_runs")
+
+
+def state(place: Place) -> Path:
+    """The user's own folder, with the list of the modules that they named."""
+
+    def make(path: Path) -> None:
+        with _as_user(path):
+            trust.allow(*(f"{module}:X-v0" for module in NAMED))
+
+    return place.made(("state",), make)
+
+
+@contextlib.contextmanager
+def _as_user(folder: Path) -> Iterator[None]:
+    """A process in which nothing was named yet, of a user with this folder."""
+    with (
+        mock.patch.dict(os.environ, {"BEELINE_STATE_HOME": str(folder)}),
+        mock.patch.multiple(trust, _named=set(), _inherited=False),
+    ):
+        yield
+
+
+def remember(place: Place, path: Path, name: str) -> Trial:
+    """Which modules may be imported, before and after one more was named; nobody named `json`."""
+
+    def passing() -> list[str]:
+        found = []
+        for module in (*NAMED, "json"):
+            try:
+                trust.require(module, f"{module}:X-v0")
+                found.append(module)
+            except beeline.BeelineError as error:
+                said.append(str(error))
+        return found
+
+    said: list[str] = []
+    shown = io.StringIO()
+    with contextlib.redirect_stderr(shown):
+        with _as_user(path):
+            before = passing()
+            refused = said[:-1]  # the last is of `json`
+            trust.allow("numpy:X-v0")
+        with _as_user(path):
+            after = [*passing(), *(["numpy"] if trust.Module("numpy", trust.INSTALLED) in trust.remembered() else [])]
+    content, told = [before, after], [*refused, *shown.getvalue().splitlines()]
+    return of_call(name, lambda: Shown(content, told), [list(NAMED), [*NAMED, "numpy"]])
 
 
 # --- searches ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from outcome import Outcome, Shown, Trial, of_call, worst
 from trials import WALK, Case, Place, Stop, differing, options
 
 import beeline
-from beeline import files, trees
+from beeline import trees
 from beeline.bench import plan as bench_plan
 from beeline.report import references
 
@@ -135,9 +135,7 @@ def records(place: Place) -> Path:
     def make(out: Path) -> None:
         for run in readers.RUNS:
             path = out / run.folder
-            shutil.copytree(place.whole("sac"), path)
-            config = json.loads((path / "config.json").read_text())
-            (path / "config.json").write_bytes(files.sealed(config | {"seed": run.seed}))
+            shutil.copytree(place.whole("sac", seed=run.seed), path)
             (path / "videos").mkdir()
             (path / "videos" / "step-120.mp4").write_bytes(b"film")
         references.store(out, {WALK: references.Reference(-50.0, 10.0)})
@@ -158,6 +156,7 @@ def sweep(place: Place) -> Path:
 
 
 User = Callable[[Place, Path, str], Trial]
+POLICY: tuple[User, ...] = (load, evaluate)
 
 
 class FileKind(NamedTuple):
@@ -179,7 +178,7 @@ FILE_KINDS: dict[str, FileKind] = {
     "state": FileKind(run_folder, "checkpoints/step-*/state*.npz", (resume, load, given.as_prior)),
     "copy of the metrics": FileKind(run_folder, "checkpoints/metrics.csv", (resume, load)),
     "segment": FileKind(run_folder, "replay/segment-*.npz", (resume, load, given.as_prior)),
-    "policy": FileKind(run_folder, "policy*.npz", (load, evaluate), "file"),
+    "policy": FileKind(run_folder, "policy*.npz", POLICY, "file"),
     "events": FileKind(run_folder, "tensorboard/events*", (resume,)),
     "curve": FileKind(run_folder, "curve.png", (resume,)),
     "video": FileKind(run_folder, "videos/*.mp4", (resume,)),
@@ -187,7 +186,7 @@ FILE_KINDS: dict[str, FileKind] = {
     "saved manifest": FileKind(saved_model, "checkpoints/step-*/manifest.json", (load,)),
     "saved state": FileKind(saved_model, "checkpoints/step-*/state*.npz", (load,)),
     "saved segment": FileKind(saved_model, "replay/segment-*.npz", (load,)),
-    "saved policy": FileKind(saved_model, "policy.npz", (load, evaluate), "file"),
+    "saved policy": FileKind(saved_model, "policy.npz", POLICY, "file"),
     "shown config": FileKind(records, "*/*/seed1/config.json", (shown,), "run"),
     "shown status": FileKind(records, "*/*/seed1/status.json", (shown,), "run"),
     "shown metrics": FileKind(records, "*/*/seed1/metrics.csv", (shown,), "run"),
@@ -201,6 +200,8 @@ FILE_KINDS: dict[str, FileKind] = {
     "controller": FileKind(given.learned, "controller.npz", (given.read_learned,), "file"),
     "learner": FileKind(given.learned, "learner.npz", (given.read_learned,), "file"),
     "training of a controller": FileKind(given.learned, "autombpo.json", (given.read_learned,)),
+    "named modules": FileKind(given.state, "modules.json", (given.remember,)),
+    "lock of the names": FileKind(given.state, ".lock", (given.remember,)),
     "search": FileKind(given.search, "tune.json", (given.go_on_with_search,)),
     "study": FileKind(given.search, "study.jsonl", (given.go_on_with_search,)),
     "matrix of a search": FileKind(given.search, "matrix.json", (given.go_on_with_search,)),
@@ -234,6 +235,14 @@ def _damaged(place: Place, kind: FileKind, subject: Path, path: Path) -> Iterato
         path.write_bytes(data)
 
 
+def _others(place: Place, kind: FileKind) -> list[Path]:
+    """Files that may come into the place of one of a kind, whatever readers have left beside them. Another policy is none: it is
+    read alone, and shown as what it is."""
+    folders = dict.fromkeys((kind.subject, run_folder))
+    kinds = [each for each in FILE_KINDS.values() if each.subject in folders and not (each.users == kind.users == POLICY)]
+    return sorted({path for each in kinds for path in each.subject(place).glob(each.pattern)})
+
+
 def act(place: Place, name: str, what: str) -> Trial:
     """Damage one file of a kind, and let everybody read it, each with a folder of its own."""
     kind, chance = FILE_KINDS[what], random.Random(name)
@@ -242,9 +251,7 @@ def act(place: Place, name: str, what: str) -> Trial:
     data = path.read_bytes()
     how = chance.choice([*mutate.kinds(path), None])
     if how is None:  # another file, of its own folder or of a run's, is in its place
-        folders = dict.fromkeys((subject, run_folder(place)))
-        others = sorted(each for folder in folders for each in folder.rglob("*") if each.is_file())
-        other = chance.choice([each for each in others if each.read_bytes() not in (data, b"")])
+        other = chance.choice([each for each in _others(place, kind) if each.read_bytes() not in (data, b"")])
         told, changed = f"{other.name} in its place", other.read_bytes()
     else:
         told, changed = how.__name__, how(data, chance) if data else data

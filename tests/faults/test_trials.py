@@ -89,7 +89,9 @@ def _kinds_of(subject: Any, folder: Path) -> set[Path]:
     return {path for kind in own for path in folder.glob(kind.pattern)}
 
 
-WRITTEN = [mutations.run_folder, mutations.saved_model, mutations.matrix, mutations.sweep, given.exported, given.learned]
+WRITTEN = [
+    mutations.run_folder, mutations.saved_model, mutations.matrix, mutations.sweep, given.exported, given.learned, given.state,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("subject", WRITTEN, ids=lambda s: s.__name__)
