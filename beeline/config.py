@@ -15,6 +15,7 @@ from beeline import foreign
 from beeline.errors import ConfigError
 
 OBJECT = "object:"  # how an object that was handed over in Python is named in a record
+LONGEST = 200  # characters of a wrong value that are told
 _SWITCH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
@@ -122,6 +123,12 @@ def _readable(annotation: Any) -> str:
         item = {int: "whole numbers", float: "numbers", str: "words"}[typing.get_args(annotation)[0]]
         return f"{item} separated by commas"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}.get(annotation, str(annotation))
+
+
+def _short(value: Any) -> str:
+    """A value as it was found, unless it is longer than anybody reads."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def whole_number(value: Any) -> int:
@@ -233,10 +240,10 @@ class Config:
         except (TypeError, ValueError, OverflowError):
             allowed = f"; allowed: {rule.allowed}" if rule.allowed else ""
             allowed += f", or an object of {rule.objects.replace(':', '.')}" if rule.objects else ""
-            raise ConfigError(f"{name} = {value!r} is not {_readable(kind)}{allowed}.") from None
+            raise ConfigError(f"{name} = {_short(value)} is not {_readable(kind)}{allowed}.") from None
         if value is not None and not rule.admits(value):
             allowed = rule.allowed or (_readable(kind) if tuple[str, ...] in _union(kind) else "a finite number")
-            raise ConfigError(f"{name} = {value!r} is out of range; allowed: {allowed}.")
+            raise ConfigError(f"{name} = {_short(value)} is out of range; allowed: {allowed}.")
         return value
 
     @classmethod

@@ -238,3 +238,11 @@ def test_whole_bounds_are_written_in_full() -> None:
     from beeline.options import TrainConfig
 
     assert TrainConfig.rules()["seed"].allowed == ">= 0 and <= 2147483647"
+
+
+def test_a_long_value_is_not_told_in_full() -> None:
+    """A file can hold one of a megabyte, and an error is a sentence."""
+    for value in ("x" * 10**6, [0] * 10**5):
+        with pytest.raises(ConfigError, match="hidden = ") as caught:
+            BACConfig.make({"hidden": value})
+        assert len(str(caught.value)) < 400 and "…" in str(caught.value)

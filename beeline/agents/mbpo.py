@@ -37,7 +37,7 @@ class MBPOConfig(SACConfig):
     policy_updates_per_step: float = option(20.0, "policy updates per decision; 0.5 is one every second decision", above=0.0)
     entropy_units: str = option("unit", "count log π in the env's own action units or in [-1, 1]", choices=("env", "unit"))
     act_greedy: bool = option(False, "act without noise in the environment once the random steps are over")
-    model_members: int = option(7, "networks of the model", low=1)
+    model_members: int = option(7, "networks of the model", low=1, high=1000)
     model_elites: int = option(5, "of them, those with the least error predict", low=1)
     model_hidden: tuple[int, ...] = option((200, 200, 200, 200), "widths of the model's hidden layers", low=1)
     model_lr: float = option(1e-3, "learning rate of the model", above=0.0)

@@ -57,6 +57,11 @@ class MethodConfig(Config):
         """Whether a function of the task must say where episodes end."""
         return False
 
+    @property
+    def policy_networks(self) -> int:
+        """How many networks of the widths that it describes a policy consists of."""
+        return 1
+
 
 @dataclass(frozen=True)
 class OffPolicyConfig(MethodConfig):

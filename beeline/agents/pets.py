@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from beeline.agents.planner import PETS
 
 
+MOST_IMAGINED = 10**8  # three hundred times what the largest preset asks for
+
+
 @dataclass(frozen=True)
 class PETSConfig(MethodConfig):
     """Probabilistic ensembles with trajectory sampling: planning by the cross-entropy method under a learned model."""
@@ -28,14 +31,14 @@ class PETSConfig(MethodConfig):
     lookahead: int = option(25, "decisions that are planned ahead", low=1, high=1000)
     population: int = option(400, "sequences of actions that a search tries in each iteration", low=2)
     elites: int = option(40, "best sequences that make the next ones", low=1)
-    iterations: int = option(5, "iterations of a search", low=1)
+    iterations: int = option(5, "iterations of a search", low=1, high=1000)
     momentum: float = option(0.1, "share of the last mean and variance in the next ones", low=0.0, high=0.99)
     propagation: str = option(
         "tsinf", "a particle keeps its net (tsinf), or changes it at every step (ts1)", choices=("tsinf", "ts1")
     )
     particles: int = option(4, "particles of each net that follow a sequence", low=1)
     known_reward: bool = option(True, "plan with the task's own reward where it is known; false: with the model's")
-    model_members: int = option(5, "nets of the model", low=1)
+    model_members: int = option(5, "nets of the model", low=1, high=1000)
     hidden: tuple[int, ...] = option((200, 200, 200), "widths of each net's hidden layers", low=1)
     model_lr: float = option(1e-3, "learning rate of the model", above=0.0)
     model_decay: tuple[float, ...] = option(
@@ -47,9 +50,15 @@ class PETSConfig(MethodConfig):
     batch_size: int = option(32, "transitions of each step of Adam", low=1)
 
     def check(self) -> None:
-        """The best sequences are some of those that were tried."""
+        """The best sequences are some of those that were tried, and memory holds what is imagined for them."""
         if self.elites > self.population:
             raise ConfigError(f"elites = {self.elites} is more than population = {self.population}.")
+        imagined = self.population * self.particles * self.model_members * self.lookahead
+        if imagined > MOST_IMAGINED:
+            raise ConfigError(
+                f"population × particles × model_members × lookahead is {imagined:,}: so many steps are imagined at once in an "
+                f"iteration of a search; at most {MOST_IMAGINED:,} are allowed."
+            )
         layers = len(self.hidden) + 1
         if len(self.model_decay) not in (1, layers):
             raise ConfigError(
@@ -65,6 +74,11 @@ class PETSConfig(MethodConfig):
     def refuses_prior(self) -> str:
         """It plans under a model of its own task."""
         return "its model is of the run's own transitions"
+
+    @property
+    def policy_networks(self) -> int:
+        """The nets of the model."""
+        return self.model_members
 
 
 def build(config: PETSConfig, task: Task) -> PETS:

@@ -234,11 +234,12 @@ def _check_sizes(config: Config, spaces: Spaces, arrays: Mapping[str, np.ndarray
     what it keeps for each transition of a batch one number. The exact shapes are compared when the arrays are put in their place.
     """
     options = [getattr(config, name) for name in config.names()]
+    networks = getattr(config, "policy_networks", 1)
     held, least = sum(array.size for array in arrays.values()), getattr(config, "batch_size", 0)
     for widths in (option for option in options if isinstance(option, tuple) and all(type(each) is int for each in option)):
         if len(widths) > BESIDE * len(arrays) + SMALL[1]:
             raise CheckpointError(f"it describes a network of {len(widths)} hidden layers, but has {len(arrays)} arrays.")
         sizes = [spaces.action_dim, *widths, spaces.action_dim]
-        least += spaces.obs_dim * widths[0] + sum(left * right for left, right in itertools.pairwise(sizes))
+        least += networks * (spaces.obs_dim * widths[0] + sum(left * right for left, right in itertools.pairwise(sizes)))
     if least > BESIDE * held + SMALL[0]:
         raise CheckpointError(f"it describes networks of {least:,} numbers or more, but its arrays have {held:,}.")

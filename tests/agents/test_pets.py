@@ -16,12 +16,12 @@ from beeline import agents, rng, trees
 from beeline.agents.base import Spaces, Task
 from beeline.agents.pets import PETSConfig
 from beeline.agents.planner import PETS, State
-from beeline.dynamics.ensemble import ModelState
+from beeline.dynamics.ensemble import GaussianEnsemble, ModelState
 from beeline.envs import known
 from beeline.errors import CheckpointError, ConfigError, ExportError
 from beeline.memory import Clock, Replay
 from beeline.networks import Slot
-from beeline.run.policy import load_policy
+from beeline.run.policy import load_policy, save_arrays
 
 TINY: dict[str, Any] = {
     "hidden": (8,), "model_members": 2, "model_epochs": 2, "batch_size": 8, "lookahead": 3, "population": 8, "elites": 3,
@@ -166,6 +166,8 @@ def test_a_task_without_a_known_end_is_refused(tmp_path: Path) -> None:
 def test_options_that_do_not_fit() -> None:
     with pytest.raises(ConfigError, match="elites = 9 is more than population = 8"):
         PETSConfig(population=8, elites=9)
+    with pytest.raises(ConfigError, match="lookahead is 3,200,000,000: so many steps are imagined at once"):
+        PETSConfig(population=4_000_000, lookahead=40)
     with pytest.raises(ConfigError, match="model_decay has 2 numbers"):
         PETSConfig(hidden=(8, 8), model_decay=(0.1, 0.1))
     for name, reason in (("lam", "no Q"), ("gamma", "plans"), ("random_steps", "model_every")):
@@ -200,6 +202,28 @@ def test_a_policy_file_plans_once_it_knows_the_task(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(obs)[0], model.policy.predict(obs)[0])
     judged, _ = api.evaluate_run(path, episodes=1, env="gym/Pendulum-v1")
     assert len(judged.returns) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model_members": 2**31}, "model_members = 2147483648 is out of range"),
+        ({"model_members": 1000, "hidden": [100]}, "it describes networks of 2,[0-9,]+ numbers or more"),
+        ({"population": 2**31}, "so many steps are imagined at once"),
+        ({"iterations": 2**31}, "iterations = 2147483648 is out of range"),
+    ],
+)
+def test_a_description_of_more_nets_than_the_file_has_makes_none(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = api.model("pets")("gym/Pendulum-v1", limit=10, eval_episodes=0, verbose=0, **TINY | {"hidden": (8, 8)}).policy
+    meta = policy.meta | {"agent": policy.meta["agent"] | {"hidden": [8, 8]} | options}
+    if "hidden" in options:
+        meta["spaces"] = {"obs_dim": 20, "action_low": [-1.0], "action_high": [1.0]}
+    path = save_arrays(tmp_path / "policy.npz", trees.to_arrays(policy.policy), meta)
+    monkeypatch.setattr(GaussianEnsemble, "init", lambda *args: pytest.fail("networks were made"))
+    with pytest.raises(CheckpointError, match=message):
+        load_policy(path)
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
