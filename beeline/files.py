@@ -371,7 +371,8 @@ def read_json(path: Path) -> dict[str, Any]:
 SEAL = "sha256"  # the name under which a sealed object holds the SHA-256 of the rest of it
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of an object, without its seal."""
     own = {name: value for name, value in content.items() if name != SEAL}
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
@@ -379,9 +380,9 @@ def _digest(content: Mapping[str, Any]) -> str:
 def sealed(content: Mapping[str, Any]) -> bytes:
     """A JSON object with its own SHA-256, so that whoever reads it sees whether it is as it was written."""
     plain = json.loads(json.dumps({name: value for name, value in content.items() if name != SEAL}))
-    return json.dumps(plain | {SEAL: _digest(plain)}, indent=1).encode()
+    return json.dumps(plain | {SEAL: digest(plain)}, indent=1).encode()
 
 
 def is_as_written(content: Mapping[str, Any]) -> bool:
     """Whether an object that was read has the SHA-256 that it was sealed with; one without a seal is taken as it is."""
-    return SEAL not in content or content[SEAL] == _digest(content)
+    return SEAL not in content or content[SEAL] == digest(content)

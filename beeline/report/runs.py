@@ -121,9 +121,11 @@ def read_one(path: Path, note: Note) -> Run | None:
 
 def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
     reading.check_config(path, config)
-    if changed := reading.changed(config):
-        say(changed)
-    status, metrics = reading.record(path, say, config["env"], config.get("train", {}))
+    said: list[str] = []
+    status, metrics = reading.record(path, said.append, config["env"], config.get("train", {}))
+    for text in (reading.changed(config, status), *said):
+        if text:
+            say(text)
     columns = metrics.columns()
     last = int(columns["step"].max()) if metrics.values.size else 0
     step = last if status.step is None else status.step

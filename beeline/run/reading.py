@@ -69,6 +69,7 @@ class Status(NamedTuple):
     step: int | None = None
     reason: str = ""
     table: tuple[int, str] | None = None  # bytes and SHA-256 of the metrics table at the end of a run
+    config: str = ""  # SHA-256 of the config of a run that has ended, but for what going on with it changes
 
 
 def status(folder: Path, say: Say) -> Status:
@@ -92,7 +93,7 @@ def status(folder: Path, say: Say) -> Status:
         if table is not None and not (isinstance(table, dict) and _whole(table.get("bytes"), 0)):
             raise UnreadableError(f"{path} is damaged (table is {_short(table)}, no length and SHA-256).")
         vouched = None if table is None else (table["bytes"], str(table.get("sha256")))
-        return Status(state, step, legible(reason), vouched)
+        return Status(state, step, legible(reason), vouched, str(found.get("config") or ""))
     return Status()
 
 
@@ -178,9 +179,20 @@ def check_config(folder: Path, found: dict[str, Any]) -> None:
         raise UnreadableError(f"{folder / 'config.json'} is damaged ({wrong}).")
 
 
-def changed(found: Mapping[str, Any]) -> str:
-    """What is to be said of a config that is not as it was written; empty where it is."""
-    return "" if files.is_as_written(found) else "config.json is not as it was written (its SHA-256 is another)."
+def changed(found: Mapping[str, Any], how: Status) -> str:
+    """What is to be said of a config that is not as it was written, or is another run's; empty where it is neither."""
+    if not files.is_as_written(found):
+        return "config.json is not as it was written (its SHA-256 is another)."
+    if how.config not in ("", identity(found)):
+        return "config.json is not that of the run that ended here (status.json has the SHA-256 of another)."
+    return ""
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """The SHA-256 of a config without its number of steps, which `resume` may raise, and the changes that were accepted."""
+    train = config.get("train")
+    kept = {name: value for name, value in train.items() if name != "steps"} if isinstance(train, dict) else train
+    return files.digest({name: value for name, value in config.items() if name != "accepted"} | {"train": kept})
 
 
 def is_foreign(folder: Path, found: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from beeline import files
 from beeline.errors import CheckpointError, RunFolderError, UnreadableError
-from beeline.run import metrics
+from beeline.run import metrics, reading
 from beeline.run.sinks import Curve, Sink, Sinks, TensorBoard, WeightsAndBiases, tell
 
 LOOP_COLUMNS = (
@@ -238,9 +238,12 @@ class Recorder:
         """Say in the run folder how the run stands."""
         if not self.folder:
             return
-        path, told = self.folder / "status.json", {"state": state, "step": step, "reason": reason, "pid": os.getpid()}
+        path = self.folder / "status.json"
+        told: dict[str, Any] = {"state": state, "step": step, "reason": reason, "pid": os.getpid()}
         if self.table and state != "running":
             told["table"] = self.table.vouched()
+            with contextlib.suppress(OSError, UnreadableError):  # then it is said of the config itself
+                told["config"] = reading.identity(reading.config(self.folder))
         try:
             files.write_atomic(path, files.sealed(told).ljust(STATUS_BYTES))
         except RunFolderError:  # the file has room of its own, which a full disk cannot take

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pickle
+import random
 import shutil
 import struct
 import zipfile
@@ -17,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import given
+import mutate
 import mutations
 import numpy as np
 import readers
-from outcome import Outcome, Trial, worst
-from trials import Case, Place
+from outcome import Outcome, Shown, Trial, of_call, worst
+from trials import WALK, Case, Place, options
+
+import beeline
+from beeline import agents, trees
 
 KIND = "crafted"
 MARKER = "ran.txt"  # what a pickle would leave
@@ -45,6 +50,10 @@ def cases(seed: int) -> Iterator[Case]:
         yield Case(KIND, f"config: {name}", lambda place, name=name: edited(place, name))  # type: ignore[misc]
     for name in MATRICES:
         yield Case(KIND, f"matrix: {name}", lambda place, name=name: matrix(place, name))  # type: ignore[misc]
+    for algo, entry in agents.ALGORITHMS.items():
+        for option in entry.config.names():
+            name = f"policy of {algo}: {option} of seed {seed}"
+            yield Case(KIND, name, lambda place, case=(name, algo, option): described(place, *case))  # type: ignore[misc]
 
 
 # --- policy files -----------------------------------------------------------------------------------------------------
@@ -185,6 +194,33 @@ def policy(place: Place, name: str) -> Trial:
 # Policies that somebody may well make: other numbers that are numbers.
 MEANT = {"huge weights", "double", "integers", "booleans"}
 
+
+SEVERAL = 4  # odd values of each option of each algorithm
+
+
+def described(place: Place, name: str, algo: str, option: str) -> Trial:
+    """A policy file of an algorithm whose description has odd values of one option: refused, or the same policy."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        beeline.model(algo)(WALK, verbose=0, **options(algo)).policy.save(path / "policy.npz")
+
+    sound, chance, found = place.made(("described", algo), make) / "policy.npz", random.Random(name), []
+    file = place.folder() / "policy.npz"
+
+    def read(path: Path) -> Shown:
+        policy = beeline.load(path)
+        return Shown({key: array.tobytes() for key, array in trees.to_arrays(policy.policy).items()})
+
+    for value in chance.sample((*mutate.ODD, *NUMBERS), SEVERAL):
+        file.write_bytes(_set("agent", option, to=value)(sound.read_bytes()))
+        whole = place.kept(("described", algo), lambda: read(sound).content)
+        found.append(of_call(f"{value!r:.40}", lambda: read(file), whole))
+    shutil.rmtree(file.parent)
+    return worst(name, found)
+
+
+NUMBERS = (-3, 10**9, 2**40, 3.0, 1e300, [-1], [2**40], [1] * 20_000, [1, 2], [[1]], "none", "auto")
 
 # --- things in the place of files ---------------------------------------------------------------------------------------
 

@@ -33,10 +33,10 @@ import whole_runs  # noqa: F401, E402 (before JAX: threads, caches)
 
 os.environ["WANDB_MODE"] = "disabled"
 
-from outcome import BAD, Outcome, Shown, Trial, of_call  # noqa: E402
+from outcome import BAD, Outcome, Shown, Trial, of_call, patient  # noqa: E402
 
 KINDS = ("kills", "mutations", "crafted", "worlds", "limits", "serving")
-COUNTS = {"kills": 100, "mutations": 1500, "crafted": 500, "worlds": 255, "limits": 25, "serving": 40}
+COUNTS = {"kills": 100, "mutations": 1500, "crafted": 1600, "worlds": 255, "limits": 60, "serving": 40}
 TITLES = {
     "kills": "SIGKILL, SIGTERM, SIGINT at random moments: train, resume, bench, bench on Ray",
     "mutations": "bits, bytes, cuts, holes, values, swaps in every file",
@@ -186,7 +186,7 @@ def supervise(arguments: argparse.Namespace, words: list[str]) -> None:
             time.sleep(0.5)
             for worker in list(workers):
                 worker.look()
-                code, stuck = worker.process.poll(), time.monotonic() - worker.last > STUCK
+                code, stuck = worker.process.poll(), time.monotonic() - worker.last > patient(STUCK)
                 if stuck and code is None:
                     worker.process.kill()
                     worker.process.wait()

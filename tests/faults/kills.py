@@ -15,12 +15,14 @@ from typing import Any
 
 import given
 from matrices import lines_in, workers_of
-from outcome import Outcome, Trial
+from outcome import Outcome, Trial, patient
 from trials import WALK, Case, Place, as_traceback, differing, options
 from whole_runs import Process, flags
 
 import beeline
 from beeline import agents
+from beeline.bench import outcome as bench_outcome
+from beeline.bench import plan as bench_plan
 from beeline.diagnostics.probe import Judged
 
 KIND = "kills"
@@ -101,7 +103,7 @@ def rows(path: Path) -> int:
 
 def struck(process: Process, path: Path, row: int, delay: float, number: int) -> bool:
     """Send a signal a moment after a row was written; whether it met the process."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patient(PATIENCE)
     while process.alive() and rows(path) < row and time.monotonic() < end:
         time.sleep(0.002)
     time.sleep(delay)
@@ -113,7 +115,7 @@ def struck(process: Process, path: Path, row: int, delay: float, number: int) ->
 
 def ended(process: Process) -> bool:
     """Wait for a process; whether it came to an end."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patient(PATIENCE)
     while process.alive():
         if time.monotonic() > end:
             process.signal(signal.SIGKILL)
@@ -187,11 +189,8 @@ def _having(algo: str, variant: dict[str, Any]) -> dict[str, Any]:
 def matrix(place: Place, name: str, ray: bool) -> Trial:
     """A matrix of two algorithms, killed as a whole or one worker of it, and begun again until it is finished."""
     chance = random.Random(name)
-    algos = chance.sample(sorted(agents.ALGORITHMS), 2)
-    shared = options("sac", **LONGER)
-    common = [key for key in shared if all(key in options(algo, **LONGER) for algo in algos)]
-    given = flags({key: shared[key] for key in common})
-    words = ["bench", "--algos", ",".join(sorted(algos)), "--tasks", WALK, "--seeds", "1", *given]
+    algos = sorted(chance.sample(sorted(agents.ALGORITHMS), 2))
+    words = ["bench", str(place.made(("plan", *algos), lambda path: path.write_text(_plan(algos))))]
     whole = place.made(("killed", *words), lambda path: place.zygote.run(*words, "--out", path))
     out, kills = place.folder() / "matrix", 0
     total = lines_in(whole)
@@ -216,8 +215,18 @@ def matrix(place: Place, name: str, ray: bool) -> Trial:
     return Trial(name, Outcome.SILENT if difference else Outcome.HELD, difference, kills)
 
 
+def _plan(algos: list[str]) -> str:
+    """The file of a matrix in which every algorithm has its own small options."""
+    lines = [f'tasks = ["{WALK}"]', "seeds = 1", f"steps = {LONGER['steps']}"]
+    for algo in algos:
+        lines += [f"[variant.{algo}]", f'algo = "{algo}"']
+        for key, value in options(algo, **LONGER).items():
+            lines += [f"{key} = {bench_outcome.toml(value)}"] if key not in bench_plan.OF_THE_MATRIX else []
+    return "\n".join(lines) + "\n"
+
+
 def _strike(process: Process, out: Path, lines: int, number: int, victim: str) -> bool:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patient(PATIENCE)
     while process.alive() and lines_in(out) < lines and time.monotonic() < end:
         time.sleep(0.01)
     found = workers_of(out) if victim == "worker" else [process.pid]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import re
 import subprocess
 import traceback
@@ -24,6 +25,13 @@ from whole_runs import Hung, no_longer_than
 from beeline.errors import BeelineError
 
 PATIENCE = 30.0  # seconds; nothing that is tried takes one
+
+
+def patient(seconds: float) -> float:
+    """So many seconds of a machine that has nothing else to do, at its load: whatever is slower than that hangs."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 # A guard that catches everything must not be needed: what it says of an error that nobody foresaw counts as that error.
 DISGUISED = re.compile(r"cannot be read \(\w+: |^\w+Error: |: \w+Error: ")
 
@@ -76,7 +84,7 @@ def of_call(name: str, act: Callable[[], Shown], sound: Any, seconds: float = PA
     `quotes` says that the error may be one of the user's own code, which is to be named as it is.
     """
     try:
-        with no_longer_than(seconds):
+        with no_longer_than(patient(seconds)):
             found = act()
     except Hung as error:
         return Trial(name, Outcome.HANG, str(error))
@@ -100,7 +108,8 @@ def _said(name: str, said: Sequence[str]) -> Trial:
 def of_process(name: str, words: Sequence[str], same: Callable[[str], bool], seconds: float = PATIENCE, **more: Any) -> Trial:
     """Try a command in a process of its own; `same` says of its output whether it is that without the fault."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=seconds, check=False, **more)
+        more |= {"capture_output": True, "text": True, "errors": "replace", "check": False}
+        done = subprocess.run(words, timeout=patient(seconds), **more)
     except subprocess.TimeoutExpired:
         return Trial(name, Outcome.HANG, f"no end after {seconds:g} s")
     if "Traceback (most recent call last)" in done.stderr or done.returncode < 0:

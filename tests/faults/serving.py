@@ -19,6 +19,7 @@ from trials import Case, Place
 
 from beeline import files, report
 from beeline.report.live import make_server
+from beeline.run import reading
 
 KIND = "serving"
 SECRET = b"secret"
@@ -144,7 +145,8 @@ def _marked(place: Place) -> Path:
         config["agent"] = config["agent"] | {MARKUP: MARKUP}
         (run / "config.json").write_bytes(files.sealed(config | texts))
         status = json.loads((run / "status.json").read_text())
-        (run / "status.json").write_bytes(files.sealed(status | {"state": "failed", "reason": MARKUP}))
+        told = {"state": "failed", "reason": MARKUP, "config": reading.identity(config | texts)}
+        (run / "status.json").write_bytes(files.sealed(status | told))
 
     return place.made(("marked",), make)
 

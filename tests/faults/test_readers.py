@@ -25,6 +25,7 @@ from whole_runs import small
 import beeline
 from beeline import files
 from beeline.errors import RunFolderError
+from beeline.run import reading
 
 FILES = ("config.json", "status.json", "metrics.csv")
 EACH = 6  # mutations of one kind and file
@@ -41,6 +42,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     second = Path(shutil.copytree(first, out / RUNS[1].folder))
     config = json.loads((second / "config.json").read_text())
     (second / "config.json").write_bytes(files.sealed(config | {"seed": 1}))
+    status = json.loads((second / "status.json").read_text())
+    (second / "status.json").write_bytes(files.sealed(status | {"config": reading.identity(config | {"seed": 1})}))
     for run in (first, second):
         (run / "videos").mkdir()
         (run / "videos" / "step-120.mp4").write_bytes(b"film")

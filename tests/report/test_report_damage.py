@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from report_fixtures import make_run
-from whole_runs import no_longer_than
+from whole_runs import no_longer_than, small
 
+import beeline
 from beeline import report
 from beeline.cli.commands import main
 from beeline.errors import RunFolderError, UnreadableError
@@ -178,6 +179,19 @@ def test_a_finished_run_whose_last_rows_are_lost_is_said(tmp_path: Path) -> None
     rows(run, lambda lines: lines[:-1])
     read_all([tmp_path], damaged.append)
     assert "it ends at step 6,000, but the run finished at step 8,000" in damaged[0].reason
+
+
+def test_a_config_of_another_run_is_said(tmp_path: Path) -> None:
+    """Each is as it was written, but they are not of one run: a page would show its curve under another seed."""
+    runs = [tmp_path / f"seed{seed}" for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        beeline.train("sac", "toys:Walk-v0", out=run, **small("sac", seed=seed))
+    beeline.resume(runs[1], steps=150, report=lambda text: None)  # the config of a run that goes on has other steps
+    said: list[str] = []
+    assert len(read_all([tmp_path], lambda damage: said.append(str(damage)))) == 2 and not said
+    shutil.copy(runs[0] / "config.json", runs[1])
+    read_all([tmp_path], lambda damage: said.append(str(damage)))
+    assert said == [f"{runs[1]}: config.json is not that of the run that ended here (status.json has the SHA-256 of another)."]
 
 
 def test_a_config_of_something_else_is_passed_over_without_a_word(tmp_path: Path) -> None:
