@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from beeline import screen
 from beeline.events import Event
 
 if TYPE_CHECKING:
@@ -394,7 +395,7 @@ class BarDisplay(View):
         """Print a line above the live one."""
         from rich.text import Text
 
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(screen.broken(text, self.console.width)), soft_wrap=True)
 
     def closed(self) -> None:
         """Leave the last line on the screen."""

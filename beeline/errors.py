@@ -37,6 +37,13 @@ class UnknownNameError(BeelineError):
         self.near = near
 
 
+def copyable(*words: object) -> str:
+    """A `beeline` command as it is printed for copying, with its words quoted for a shell."""
+    import shlex
+
+    return shlex.join(["beeline", *map(str, words)])
+
+
 def install_line(extra: str) -> str:
     """The pip command that adds an extra to Beeline as it is installed here: from a clone, from a wheel, or from an index."""
     import shlex

@@ -13,7 +13,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from beeline import trees
 from beeline.agents.base import Agent
 from beeline.collect import Collector
-from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted, ModelError
+from beeline.errors import BeelineError, CheckpointError, EnvError, Interrupted, ModelError, copyable
 from beeline.evaluate import Evaluation, Player, evaluate
 from beeline.handed import Callback, Diagnoser, EvaluationEvent, PolicyWriter, Progress, Record, Restorable, StepEvent, Store
 from beeline.memory import Clock, Data, Replay
@@ -118,7 +117,7 @@ class Trainer:
 
     def _kept(self, error: object) -> str:
         """What went wrong, and where it can be gone on from."""
-        kept = f" A checkpoint is written; go on with: beeline resume {quote(str(self.folder))}" if self.folder else ""
+        kept = f" A checkpoint is written; go on with: {copyable('resume', self.folder)}" if self.folder else ""
         return f"{error}{'.' if kept and not str(error).endswith('.') else ''}{kept}"
 
     def begin(self) -> None:

@@ -6,6 +6,7 @@ all. Through a pipe every row is one line with everything in it, columns aligned
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,10 +15,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 GAP = 2  # spaces between columns
 COMFORTABLE, LEAST = 24, 12  # characters that prose is shortened to before columns go, and before it goes itself
+
+_COMMAND = re.compile(r"(?<=: )(?:beeline|pip|ray) \S.*")  # it is printed for copying
 
 _ILLEGIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
@@ -52,11 +55,15 @@ def shorten(text: str, width: int) -> str:
     return f"{cut.rstrip(' ,;:.')}…" if cut.strip() else "…"[:width]
 
 
-def width() -> int | None:
-    """How wide the terminal is; None where the output is no terminal."""
-    if not sys.stdout.isatty():
+def width(stream: TextIO | None = None) -> int | None:
+    """How wide the terminal is that a stream (the output) is shown on; None where it is no terminal."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
         return None
-    return shutil.get_terminal_size().columns
+    asked = os.terminal_size((80, 24))
+    with contextlib.suppress(OSError, ValueError):  # what is asked first is the output's, which may be a pipe
+        asked = os.get_terminal_size(stream.fileno())
+    return shutil.get_terminal_size(asked).columns
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None) -> dict[int, int]:
@@ -133,13 +140,22 @@ def say(text: str) -> None:
     print(broken(text, width()))
 
 
+def complain(text: str) -> None:
+    """Print sentences where errors and notes go, broken as those of `say` are."""
+    print(broken(text, width(sys.stderr)), file=sys.stderr, flush=True)
+
+
 def broken(text: str, room: int | None, indent: str = "") -> str:
-    """Sentences with every line broken between words where there is no more room; what follows a line has its indentation."""
+    """Sentences with every line broken between words where there is no more room; what follows a line has its indentation.
+
+    A command at the end of a line, which stands there for copying, stays in one piece.
+    """
     found = []
     for line in text.split("\n"):
         own = indent + line[: len(line) - len(line.lstrip())]
         wrap = textwrap.TextWrapper(room or 0, subsequent_indent=own, break_long_words=False, break_on_hyphens=False)
-        found.append(line if room is None else wrap.fill(line))
+        whole = _COMMAND.sub(lambda match: match[0].replace(" ", "\0"), line)
+        found.append(line if room is None else wrap.fill(whole).replace("\0", " "))
     return "\n".join(found)
 
 

@@ -9,12 +9,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from beeline import envs, files, runtime
 from beeline.envs import trust
-from beeline.errors import BeelineError, CheckpointError, ConfigError, Interrupted, notes
+from beeline.errors import BeelineError, CheckpointError, ConfigError, Interrupted, copyable, notes
 from beeline.loop import Callback, Trainer
 from beeline.policies import film
 from beeline.run import prior
@@ -179,8 +178,8 @@ def _restore(trainer: Trainer, plan: Plan, folder: RunFolder, report: Report, ac
 def _instead(plan: Plan, folder: RunFolder) -> str:
     """What can be done with a run that cannot go on."""
     policies = [name for name in ("policy.npz", "policy-best.npz") if (folder.path / name).is_file()]
-    use = f"Evaluate or film its policy (beeline eval {quote(str(folder.path))} --video), or train" if policies else "Train"
-    again = f"beeline train {plan.algo} {quote(plan.env)} --seed {plan.train.seed} --out DIR"
+    use = f"Evaluate or film its policy ({copyable('eval', folder.path, '--video')}), or train" if policies else "Train"
+    again = copyable("train", plan.algo, plan.env, "--seed", plan.train.seed, "--out", "DIR")
     return f"{use} anew into another folder ({again})."
 
 

@@ -267,3 +267,11 @@ def test_brackets_are_shown_as_they_are(kind: type[View], capsys: pytest.Capture
     found.close()
     out = capsys.readouterr().out
     assert "bac on my[/x]:A-v1" in out and "run folder: runs/[/x]\n" in out
+
+
+def test_sentences_above_the_live_line_are_broken_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    view(BarDisplay, env="my_package.envs:Reach-v0").close()
+    assert "bac on my_package.envs:Reach-v0, seed 0,\n1,000,000 environment steps\n" in capsys.readouterr().out

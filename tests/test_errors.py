@@ -30,6 +30,7 @@ from beeline.errors import (
     NonFiniteError,
     RunFolderError,
     UnknownNameError,
+    copyable,
     notes,
 )
 from beeline.run.checkpoint import CheckpointStore
@@ -348,3 +349,15 @@ def test_a_device_that_is_not_there() -> None:
     code = "import beeline; beeline.SAC('gym/Pendulum-v1', device='tpu')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ConfigError: device = 'tpu' is not available here" in done.stderr
+
+
+def test_printed_commands_are_quoted_in_one_place(tmp_path: Path) -> None:
+    """Whoever copies a command from a message copies it whole: `copyable` quotes names, and nothing else prints any."""
+    from beeline.cli.commands import COMMANDS
+
+    assert copyable("resume", tmp_path / "my run's") == f"beeline resume '{tmp_path}/my run'\"'\"'s'"
+    assert copyable("train", "bac", "tank:Tank-v0?size=3", "--seed", 1) == "beeline train bac 'tank:Tank-v0?size=3' --seed 1"
+    by_hand = re.compile(rf'f".*\bbeeline ({"|".join(COMMANDS)}) [^"]*\{{')
+    found = [f"{path.name}: {line.strip()}" for path in sorted(Path(beeline.__file__).parent.rglob("*.py"))
+             for line in path.read_text().splitlines() if by_hand.search(line)]  # fmt: skip
+    assert not found

@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shlex
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from beeline import files
+from beeline import files, screen
 from beeline.bench import claim as bench_claim
 from beeline.bench.execute import Ended, Executor, LocalProcesses, slots
 from beeline.bench.plan import BenchRun, record
 from beeline.bench.watch import View, counts, eta, look, make_display
 from beeline.bench.worker import forget_failure
 from beeline.envs import trust
-from beeline.errors import BeelineError, MissingExtraError, RunFolderError
+from beeline.errors import BeelineError, MissingExtraError, RunFolderError, copyable
 from beeline.run.checkpoint import CheckpointStore
 from beeline.run.reading import legible
 
@@ -41,7 +39,7 @@ def run(
         trust.require(item.module, item.task)
     threads = max(item.threads for item in runs)
     places = slots(threads, workers)
-    again = shlex.join(["beeline", "bench", "--out", str(out), *(["--ray", ray] if ray else [])])
+    again = copyable("bench", "--out", out, *(["--ray", ray] if ray else []))
     with contextlib.ExitStack() as stack:
         if ray is not None:
             from beeline.bench import ray as bench_ray
@@ -60,7 +58,7 @@ def run(
         if executor.trouble:
             raise executor.trouble
         if crew.stopped_by:
-            print(f"stopped; every run that had begun can go on. Go on with: {again}", file=sys.stderr)
+            screen.complain(f"stopped; every run that had begun can go on. Go on with: {again}")
             return 128 + crew.stopped_by
         return _conclude(out, list(crew.views.values()), again)
 
@@ -203,7 +201,7 @@ def _conclude(out: Path, views: Sequence[View], again: str) -> int:
         print(f"try them again with: {again} --retry-failed")
     for path in write_results(out, [view.run for view in views]):
         print(f"results: {path}")
-    print(f"make the report with: {shlex.join(['beeline', 'report', str(out), '-o', str(out / 'report.html')])}", flush=True)
+    print(f"make the report with: {copyable('report', out, '-o', out / 'report.html')}", flush=True)
     return 1 if failed else 0
 
 
@@ -214,7 +212,7 @@ def write_results(out: Path, runs: Sequence[BenchRun]) -> list[Path]:
     rows = []
     for item in runs:
         if os.path.lexists(out / item.folder / "config.json"):
-            own = results(out / item.folder, note=lambda damage: print(f"note: {damage}", file=sys.stderr, flush=True))
+            own = results(out / item.folder, note=lambda damage: screen.complain(f"note: {damage}"))
             rows += [{"run": item.folder, "variant": item.variant, **_without_run(row)} for row in own]
     written = [write_table(rows, out / "results.csv")]
     with contextlib.suppress(MissingExtraError):

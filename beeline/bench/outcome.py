@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from beeline import files
 from beeline.bench.space import Range, TunePlan, plain
+from beeline.errors import copyable
 from beeline.run.reading import legible
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def importances(study: Study, plan: TunePlan) -> dict[str, float]:
 
 def best_text(plan: TunePlan, best: FrozenTrial, count: int) -> str:
     """The best trial's options as a TOML file for `beeline train --config`."""
-    command = f"beeline train {plan.algo} {shlex.quote(plan.task)} --config best.toml"
+    command = copyable("train", plan.algo, plan.task, "--config", "best.toml")
     lines = [
         f"# The best of {count} trials: trial {best.number}, {plan.metric} {best.value:.6g} ({_seeds(len(plan.seeds))}).",
         f"# Train with it: {command}",
@@ -89,8 +89,7 @@ def conclude(out: Path, plan: TunePlan, study: Study) -> None:
     files.write_atomic(best, best_text(plan, done[0], len(trials)).encode())
     print(f"what mattered: {draw(out / 'tune.png', plan, trials, weights)}")
     print(f"the best, trial {done[0].number} with {plan.metric} {done[0].value:,.4g}: {best}")
-    task = shlex.quote(plan.task)
-    print(f"train with it: beeline train {plan.algo} {task} --config {shlex.quote(str(best))}", flush=True)
+    print(f"train with it: {copyable('train', plan.algo, plan.task, '--config', best)}", flush=True)
 
 
 def _write_table(path: Path, plan: TunePlan, trials: list[FrozenTrial]) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from beeline import __version__
+from beeline import __version__, screen
 from beeline.bench import claim as bench_claim
 from beeline.bench.execute import Ended, signal_name, why
 from beeline.bench.plan import BenchRun
@@ -232,7 +232,7 @@ class RayTasks:
             bench_claim.take_away(place)
         largest = max((node["Resources"].get("CPU", 0) for node in self._nodes()), default=0)
         if largest < self.threads:
-            print(f"note: runs have {self.threads} threads, but no node has more than {largest:g} CPUs yet", file=sys.stderr)
+            screen.complain(f"note: runs have {self.threads} threads, but no node has more than {largest:g} CPUs yet")
 
     @property
     def size(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from beeline import files
+from beeline import files, screen
 from beeline.bench import outcome, space
 from beeline.bench import plan as bench_plan
 from beeline.bench.execute import Ended, Executor, LocalProcesses, slots
@@ -28,7 +27,7 @@ from beeline.bench.space import TunePlan
 from beeline.bench.study import REASON, distributions, import_optuna, open_study, sampler
 from beeline.bench.watch import View, eta, look, make_display
 from beeline.envs import trust
-from beeline.errors import BeelineError, RunFolderError
+from beeline.errors import BeelineError, RunFolderError, copyable
 from beeline.report.curves import window_score
 from beeline.report.runs import Series
 from beeline.run import reading
@@ -275,7 +274,7 @@ def run(out: Path, plan: TunePlan, workers: int | None = None) -> int:
             with stop_signals(search):
                 search.work()
         if search.stopped_by:
-            print(f"stopped; the trials that had begun can go on. Go on with: beeline tune --out {out}", file=sys.stderr)
+            screen.complain(f"stopped; the trials that had begun can go on. Go on with: {copyable('tune', '--out', out)}")
             return 128 + search.stopped_by
     return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from beeline import __version__
 from beeline.cli.parsing import add_options, defaults_of, flag_of, from_file, joined, named_algorithm, parse, written
-from beeline.errors import BeelineError, ConfigError, UnknownNameError, notes
+from beeline.errors import BeelineError, ConfigError, UnknownNameError, copyable, notes
 
 if TYPE_CHECKING:
     from beeline.config import Config
@@ -289,7 +288,9 @@ def _whole(text: str) -> int:
 
 
 def _note(message: str) -> None:
-    print(f"note: {message}", file=sys.stderr)
+    from beeline import screen
+
+    screen.complain(f"note: {message}")
 
 
 def _say_result(run: Any) -> None:
@@ -335,7 +336,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UnknownNameError("command", words[0], COMMANDS, "See: beeline --help")
         return COMMANDS[words[0]][0](joined(words[1:]))
     except BeelineError as error:
-        print("\n".join([f"beeline: {error}", *notes(error)]), file=sys.stderr)
+        from beeline import screen
+
+        screen.complain("\n".join([f"beeline: {error}", *notes(error)]))
         return 2
     except KeyboardInterrupt as error:
         from beeline.stopping import Stopped
@@ -344,7 +347,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             trains = words[0] in ("train", "resume")
             print("left at once, without a checkpoint of the last steps" if trains else "stopped", file=sys.stderr)
             return 130
-        print(f"{error}; a checkpoint is written. Go on with: beeline resume {shlex.quote(str(error.folder))}", file=sys.stderr)
+        from beeline import screen
+
+        screen.complain(f"{error}; a checkpoint is written. Go on with: {copyable('resume', error.folder)}")
         return 128 + error.signal_number
     except BrokenPipeError:
         return 141

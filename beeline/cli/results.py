@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from beeline.errors import ConfigError
+from beeline.errors import ConfigError, copyable
 from beeline.screen import Column
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def fill_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def _note(damage: Damage) -> None:
-    print(f"note: {damage}", file=sys.stderr, flush=True)
+    from beeline import screen
+
+    screen.complain(f"note: {damage}")
 
 
 def _from_here(path: str) -> str:
@@ -160,8 +162,9 @@ def reference(given: argparse.Namespace) -> int:
         print(f"random: return {random:.4g} ± {error:.2g} (standard error) over {given.episodes} episodes")
     path = references.store(given.out, {given.task: references.Reference(random, expert)})
     known = references.read(given.out)[given.task]
-    rest = "" if known.expert is not None else f" Give an expert's score as well: beeline reference {given.task} --expert SCORE"
-    print(f"references: {path}.{rest}")
+    print(f"references: {path}")
+    if known.expert is None:
+        print(f"give an expert's score as well: {copyable('reference', given.task, '--expert', 'SCORE')}")
     return 0
 
 
@@ -226,7 +229,7 @@ def model(given: argparse.Namespace) -> int:
         raise ConfigError(f"--out is one folder, and there are {len(given.run)} runs: leave it out, or give one run.")
 
     def say(text: str) -> None:
-        print(f"note: {text}", file=sys.stderr)
+        screen.complain(f"note: {text}")
 
     for path in given.run:
         result, folder = modelled.model_run(path, out=given.out, report=say, **options)

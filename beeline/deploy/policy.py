@@ -14,7 +14,7 @@ import numpy as np
 from beeline import exported, files
 from beeline.envs.dkitty import robot
 from beeline.envs.dkitty.observation import COMMON, OWN
-from beeline.errors import BeelineError, ExportError, MissingExtraError
+from beeline.errors import BeelineError, ExportError, MissingExtraError, copyable
 
 LARGEST = 1 << 28  # bytes of a file that is read
 PATIENCE = 5.0  # seconds in which a policy must decide once
@@ -30,11 +30,13 @@ class OnnxPolicy:
         except ImportError as error:
             raise MissingExtraError("running an exported policy", "onnx", str(error)) from error
         if self.path.is_dir() or self.path.suffix == ".npz":
-            raise ExportError(f"{path} is not an exported policy: make one with beeline export {path} --onnx policy.onnx")
+            again = copyable("export", path, "--onnx", "policy.onnx")
+            raise ExportError(f"{path} is not an exported policy. Make one with: {again}")
         try:
             data = files.read_regular(Path(os.path.realpath(self.path)), LARGEST)
         except FileNotFoundError:
-            raise ExportError(f"there is no exported policy {path}: make one with beeline export RUN --onnx {path}") from None
+            again = copyable("export", "RUN", "--onnx", path)
+            raise ExportError(f"there is no exported policy {path}. Make one with: {again}") from None
         if not exported.is_as_written(data):
             raise ExportError(f"{path} is not as it was written (its SHA-256 is another): export the policy again.")
         options = onnxruntime.SessionOptions()
@@ -49,7 +51,7 @@ class OnnxPolicy:
         except BeelineError as error:
             raise ExportError(f"{path} cannot be used: {error}") from None
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ExportError(f"{path} cannot be used: it is not as beeline export writes it ({error!r}).") from None
+            raise ExportError(f"{path} cannot be used: it is not as `beeline export` writes it ({error!r}).") from None
         except Exception as error:  # onnxruntime's own, which have no common base that could be imported
             raise ExportError(f"{path} is not an intact ONNX file ({error}).") from None
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from beeline import rng, trees
 from beeline.dynamics import saved
-from beeline.errors import CheckpointError
+from beeline.errors import CheckpointError, copyable
 from beeline.networks import Draw, Params, Slot, Tanh, adam, descend
 
 KIND = "controller"
@@ -271,7 +271,7 @@ class Controller:
         if task != self.task:
             raise CheckpointError(
                 f"{path} was trained on {self.task}, not on {task}: a controller is for one task. Train one with: "
-                f"beeline autombpo train {task}"
+                f"{copyable('autombpo', 'train', task)}"
             )
         if epoch not in (None, self.epoch):
             raise CheckpointError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 import sysconfig
 from collections.abc import Iterable
 from importlib import metadata
@@ -23,9 +22,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from beeline import files
+from beeline import files, screen
 from beeline.envs import ids
-from beeline.errors import BeelineError, UnnamedModuleError
+from beeline.errors import BeelineError, UnnamedModuleError, copyable
 
 GROUP = "beeline.environments"  # the entry points of installed packages that register environments
 FILE = "modules.json"
@@ -71,7 +70,7 @@ def require(module: str, env_id: str) -> None:
     raise UnnamedModuleError(
         f"environment {str(env_id)!r} would import the Python module {module!r} and so run it, but its id comes out of a file "
         f"and you have not named this module before{before}. If you trust it, name it once: with --env {quote(str(env_id))} "
-        f"(env=… in Python), or with beeline check-env {quote(str(env_id))}."
+        f"(env=… in Python), or with {copyable('check-env', env_id)}."
     )
 
 
@@ -158,8 +157,8 @@ def _remember(modules: set[Module]) -> None:
             files.write_atomic(folder / FILE, json.dumps(entries, indent=1).encode())
         if damage:
             names = ", ".join(sorted(entry.module for entry in modules))
-            print(f"note: {damage}; it begins anew with {names}. Name the others again when they are asked for.", file=sys.stderr)
+            screen.complain(f"note: {damage}; it begins anew with {names}. Name the others again when they are asked for.")
     except (BeelineError, OSError, RuntimeError) as error:
         reason = error.__cause__ or error
         names = ", ".join(sorted(entry.module for entry in modules))
-        print(f"note: that you named {names} cannot be remembered ({reason})", file=sys.stderr)
+        screen.complain(f"note: that you named {names} cannot be remembered ({reason})")

@@ -128,7 +128,7 @@ def _read(path: Path, config: dict[str, Any], say: Say) -> Run:
             say(text)
     columns = metrics.columns()
     last = int(columns["step"].max()) if metrics.values.size else 0
-    step = last if status.step is None else status.step
+    step = reading.reached(status, last)
     return Run(path, config, status.state, step, status.reason, columns, tuple(reading.videos(path, say)))
 
 

@@ -7,11 +7,10 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from beeline import files, runtime
-from beeline.errors import ConfigError, RunFolderError, UnknownNameError, UnreadableError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError, UnreadableError, copyable
 from beeline.run.plan import Plan
 
 
@@ -70,7 +69,7 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"cannot read {path}: {error.strerror}. Choose another folder with --out.") from error
         if taken:
-            resume = f"Go on with it (beeline resume {quote(str(path))}) or choose"
+            resume = f"Go on with it ({copyable('resume', path)}) or choose"
             advice = resume if (path / "config.json").exists() else "Choose"
             raise RunFolderError(f"{path} exists already. {advice} another folder with --out.")
 

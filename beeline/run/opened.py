@@ -45,7 +45,8 @@ class Run:
     @property
     def status(self) -> Status:
         """`state` (running, finished, stopped, failed or unknown), `step` and `reason`, as the run has left them."""
-        return reading.status(self.path, lambda text: None)
+        found, rows = reading.status(self.path, lambda text: None), self.rows
+        return found._replace(step=reading.reached(found, int(rows[-1]["step"]))) if rows else found
 
     @property
     def rows(self) -> list[dict[str, Any]]:

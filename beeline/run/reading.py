@@ -97,6 +97,11 @@ def status(folder: Path, say: Say) -> Status:
     return Status()
 
 
+def reached(how: Status, last: int) -> int:
+    """The step that a run is at: that of its status, and of one that goes on that of its last row if it is further."""
+    return last if how.step is None else max(how.step, last) if how.state == "running" else how.step
+
+
 def metrics(folder: Path, say: Say, how: Status | None = None) -> Metrics:
     """The metrics table of a run, as far as it can be read; what cannot, or is not what its status vouches for, is said."""
     found = Metrics()

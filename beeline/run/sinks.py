@@ -14,14 +14,13 @@ import queue
 import secrets
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from beeline import files
+from beeline import files, screen
 from beeline.errors import BeelineError, MissingExtraError
 
 Row = Mapping[str, Any]
@@ -83,7 +82,7 @@ def reason(error: Exception) -> str:
 def tell(message: str) -> None:
     """Say something that must not fail: standard error may lie on the disk that is full."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"note: {message}", file=sys.stderr, flush=True)
+        screen.complain(f"note: {message}")
 
 
 class TensorBoard:

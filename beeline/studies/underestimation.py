@@ -7,19 +7,19 @@ are read off what the runs recorded (docs/diagnostics.md says what the columns a
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from beeline import screen
 from beeline.bench import matrix as bench
 from beeline.bench import plan as bench_plan
 from beeline.bench import watch as bench_watch
 from beeline.bench.plan import BenchRun
 from beeline.envs import trust
-from beeline.errors import ConfigError, RunFolderError, UnknownNameError
+from beeline.errors import ConfigError, RunFolderError, UnknownNameError, copyable
 from beeline.studies import output
 
 NAME = "underestimation"
@@ -262,7 +262,7 @@ def run(
         runs = plan(out, task=task, steps=steps, seeds=seeds, algos=algos, options=options)
         code = bench.run(out, runs, workers=workers)
         if code > 128:
-            print(f"then draw with: beeline paper {NAME} --out {out}, which also goes on with the runs", file=sys.stderr)
+            screen.complain(f"it also draws what is there, and goes on with the runs: {copyable('paper', NAME, '--out', out)}")
             return code
     result = draw(out, runs)
     print(f"{result['finished']} of {result['runs']} runs are finished; late gaps of Q on {result['task']}, normalised:")

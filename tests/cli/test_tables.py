@@ -51,6 +51,12 @@ def seen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return see
 
 
+def test_a_run_that_goes_on_is_at_its_last_row(runs: Path, seen: Any) -> None:
+    table = next(runs.glob("*HalfCheetah*")) / "metrics.csv"
+    table.write_text(table.read_text() + "345999,713.5,0.5\n")
+    assert "  345,999  " in next(line for line in seen(160, "runs", runs) if "running" in line)
+
+
 @pytest.mark.parametrize("columns", [80, 100, 160])
 def test_a_run_is_a_line_with_its_whole_name(columns: int, runs: Path, seen: Any) -> None:
     lines = seen(columns, "runs", runs)
@@ -100,6 +106,24 @@ def test_findings_are_broken_between_words_and_stand_below_each_other(columns: i
     assert max(map(len, lines)) <= columns and all(line[:8].strip() in ("ok", "warning", "") for line in lines)
     text = " ".join(line[8:] if not line[:8].strip() else line for line in lines)
     assert "actions in [-2, 3], [0, 1]" in text
+
+
+def test_errors_and_notes_are_broken_between_words_and_commands_stay_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["train", "sac", "gym/Pendulum-v1", "--policy-noise", "0.2"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and max(map(len, said)) <= 80
+    assert " ".join(said).startswith("beeline: unknown option --policy-noise for sac. Here it is --smoothing-noise, an option of")
+    again = f"beeline resume '{tmp_path}/a run with a name of many words, longer than any line of any terminal of 80 columns'"
+    screen.complain(f"at step 12 of the run: it is over. A checkpoint is written; go on with: {again}")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["at step 12 of the run: it is over. A checkpoint is written; go on with:", again]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+    screen.complain("a sentence " * 20)
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_help_fits_80_columns(seen: Any) -> None:

@@ -169,7 +169,7 @@ def test_what_is_no_policy_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="there is no exported policy"):
         OnnxPolicy(tmp_path / "none.onnx")
     for run in (tmp_path, tmp_path / "policy.npz"):
-        with pytest.raises(ExportError, match=rf"is not an exported policy: make one with beeline export {run} --onnx"):
+        with pytest.raises(ExportError, match=rf"is not an exported policy. Make one with: beeline export {run} --onnx"):
             OnnxPolicy(run)
     (tmp_path / "bad.onnx").write_bytes(exported.read_bytes()[:500])
     with pytest.raises(ExportError, match=r"bad\.onnx is not an intact ONNX file"):
@@ -179,10 +179,10 @@ def test_what_is_no_policy_is_refused(exported: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "value", "words"),
     [
-        ("observation", None, "not as beeline export writes it"),
+        ("observation", None, "not as `beeline export` writes it"),
         ("observation", [["upright", 1], ["root_pos", 51]], "does not see what a D'Kitty's task shows"),
         ("control_rate", 50.0, "decides 50 times a second"),
-        ("control_rate", None, "not as beeline export writes it"),
+        ("control_rate", None, "not as `beeline export` writes it"),
         ("repeat", 0, "0 control steps each"),
         ("action_low", [-2.0] * 12, "not those of a D'Kitty"),
     ],

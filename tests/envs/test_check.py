@@ -100,6 +100,18 @@ def test_findings(env, level, words):
     assert words in messages(env, level)
 
 
+def test_bounds_are_looked_at_in_several_episodes():
+    class Later(Base):
+        def reset(self, *, seed=None, options=None):
+            self.low = -1.5 if seed == 0 else -2.5
+            return super().reset(seed=seed)
+
+        def observe(self):
+            return np.array([super().observe()[0], self.low], np.float32)
+
+    assert "observation[1] was -2.5, 0.5 outside [-2, 2]" in messages(Later, "warning")
+
+
 def test_bounds_of_actions_are_said_one_by_one_where_they_differ():
     assert "1 actions in [-2, 2]" in messages("gym/Pendulum-v1", "ok")
 

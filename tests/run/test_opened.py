@@ -46,6 +46,10 @@ def test_a_run_that_goes_on_shows_what_it_has_now(tmp_path: Path) -> None:
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("00,2.5\n")
     assert run.rows[-1] == {"step": 2000, "eval/return": 2.5}
+    assert run.status.step == 2000  # the status is written with checkpoints, which are rarer than rows
+    assert repr(run).endswith("running at step 2,000, return 2.5)")
+    (tmp_path / "status.json").write_text(json.dumps({"state": "stopped", "step": 1000, "reason": ""}))
+    assert run.status.step == 1000
 
 
 def test_a_frame_for_polars(trained: Path) -> None:
