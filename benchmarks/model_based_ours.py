@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from model_based_sizes import Sizes
-from throughput_link import Parent, rate
+from throughput_link import Answer, Parent, rate
 
 PACKAGES = ("jax", "jaxlib", "optax", "numpy")
 
@@ -80,13 +83,73 @@ class Ours:
         return self.sizes.updates
 
 
+class Saving:
+    """A run of MBPO on Hopper whose memories are full, with a folder that it is saved to.
+
+    Between two checkpoints everything that is imagined is new, so each of them writes all of it.
+    """
+
+    def __init__(self, sizes: Sizes, folder: Path, length: int) -> None:
+        from throughput_ours import fill
+
+        from beeline.run.build import attach, build
+        from beeline.run.folder import RunFolder
+        from beeline.run.plan import Plan
+
+        task, wide = "mbpo/hopper", (sizes.policy,) * 2
+        self.length, branches = length, sizes.branches // sizes.every or 1
+        self.plan = Plan.make("mbpo", task, "paper", {
+            "hidden": wide, "batch_size": sizes.batch, "model_members": sizes.members, "model_elites": sizes.elites,
+            "model_hidden": (sizes.hidden,) * 4, "branches": branches, "rollout_schedule": (0, 1, 1, length),
+        })  # fmt: skip
+        self.trainer = build(self.plan, task)
+        self.trainer.begin()
+        fill(self.trainer.replay, sizes.rows)
+        self.rows = self.trainer.agent.window(length)
+        attach(self.trainer, self.plan, RunFolder.create(folder, self.plan).path)
+
+    def save(self) -> float:
+        """Seconds of one checkpoint, after as many steps as lie between two."""
+        import time
+
+        from throughput_ours import fill
+
+        every, made, task = self.plan.train.checkpoint_every, self.trainer, self.trainer.agent.task
+        draw = np.random.default_rng(made.progress.step)
+        obs, after = draw.standard_normal((2, self.rows, task.spaces.obs_dim), np.float32)
+        action = draw.uniform(-1, 1, (self.rows, task.spaces.action_dim)).astype(np.float32)
+        ended, reward = np.zeros(self.rows, bool), draw.standard_normal(self.rows, np.float32)
+        made.memories["model"].push(obs, action, reward, after, ended, window=self.rows)
+        fill(made.replay, every)
+        made.progress.step += every
+        made.progress.decisions += every
+        began = time.perf_counter()
+        made.save()
+        return time.perf_counter() - began
+
+    def measured(self, saves: int) -> dict[str, Any]:
+        """The seconds of some checkpoints after a first one, and what they are of."""
+        ring = self.trainer.memories["model"]
+        seconds = [self.save() for _ in range(saves + 1)][1:]
+        held = ring.export(0, ring.oldest(0), ring.rows(0))
+        size = sum(column.nbytes for column in held.values()) / 1e6
+        told = {"seconds": seconds, "length": self.length, "rows": len(ring), "megabytes": size}
+        return told | {"every": self.plan.train.checkpoint_every}
+
+
 def main() -> None:
     """Answer until the input ends."""
     parent, spec = Parent(), json.loads(sys.argv[1])
-    serve(parent, Ours(Sizes(**spec["sizes"])), PACKAGES)
+    sizes = Sizes(**spec["sizes"])
+
+    def checkpoint(request: dict[str, Any]) -> dict[str, Any]:
+        folder = Path(spec["folder"]) / f"run-{request['length']}"
+        return Saving(sizes, folder, request["length"]).measured(request["saves"])
+
+    serve(parent, Ours(sizes), PACKAGES, {"checkpoint": checkpoint})
 
 
-def serve(parent: Parent, parts: Any, packages: tuple[str, ...]) -> None:
+def serve(parent: Parent, parts: Any, packages: tuple[str, ...], more: Mapping[str, Answer] = MappingProxyType({})) -> None:
     """Warm every part up, say so, and measure what is asked for: how often a second, or the learner's work of some steps."""
     works = {"model": parts.model_batches, "rollout": parts.rollout, "sac": parts.updates}
     for work in works.values():
@@ -104,7 +167,7 @@ def serve(parent: Parent, parts: Any, packages: tuple[str, ...]) -> None:
         return {"seconds": time.perf_counter() - began}
 
     answers = {name: (lambda request, work=work: {"per_s": rate(request["seconds"], work)}) for name, work in works.items()}
-    parent.serve({**answers, "whole": whole})
+    parent.serve({**answers, "whole": whole, **more})
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import Any
 
 # Least ratios of rates, ours over the plain PyTorch form, with one thread each.
 BOUNDS = {"model": 1.3, "rollout": 1.8, "sac": 1.5, "whole": 1.5}
+CHECKPOINT = 0.02  # most of training time
+LENGTHS = (1, 15)  # k at which checkpoints are measured: the first and the last of Hopper's rollouts
 NAMES = {"model": "model batches", "rollout": "imagined transitions", "sac": "SAC updates", "whole": "1,000 steps"}
 
 
@@ -52,6 +54,26 @@ def ratios(ours: Mapping[str, Sequence[float]], peer: Mapping[str, Sequence[floa
         row = {"part": NAMES[part], "ours": max(ours[part]), "torch": max(peer[part]), "ratio": ratio, "bound": bound}
         found.append(row | {"holds": ratio >= bound})
     return found
+
+
+def checkpoint_share(told: Mapping[str, Any], per_thousand: float) -> dict[str, Any]:
+    """What a checkpoint is of training time, if 1,000 steps take so many seconds, and whether that is little enough.
+
+    The later, longer rollouts are left out of the training time, so that the share is rather too high.
+    """
+    seconds, training = statistics.median(told["seconds"]), told["every"] / 1_000 * per_thousand
+    share = seconds / (training + seconds)
+    return {**told, "seconds": seconds, "training": training, "share": share, "holds": share <= CHECKPOINT}
+
+
+def checkpoint_text(row: Mapping[str, Any]) -> str:
+    """A line for it."""
+    kept = "" if row["holds"] else "  FAILS"
+    return (
+        f"a checkpoint with {row['rows']:,} imagined rows (k = {row['length']}, {row['megabytes']:.0f} MB): "
+        f"{row['seconds']:.2f} s, {row['share']:.2%} of the {row['training']:.0f} s of {row['every']:,} steps "
+        f"(bound {CHECKPOINT:.0%}){kept}"
+    )
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -49,6 +49,31 @@ def test_a_ratio_is_the_median_of_the_rounds(sizes: ModuleType) -> None:
     assert len(lines) == 4 and lines[1].endswith("FAILS") and not lines[3].endswith("FAILS")
 
 
+def test_the_share_of_a_checkpoint_by_hand(sizes: ModuleType) -> None:
+    told = {"seconds": [9.0, 1.0, 2.0], "every": 10_000, "length": 3, "rows": 1_200, "megabytes": 5.0}
+    row = sizes.checkpoint_share(told, 9.8)
+    assert (row["seconds"], row["training"], row["share"]) == (2.0, 98.0, 0.02) and row["holds"]
+    assert "1,200 imagined rows (k = 3, 5 MB): 2.00 s, 2.00% of the 98 s" in sizes.checkpoint_text(row)
+    more = sizes.checkpoint_share(told, 9.7)
+    assert not more["holds"] and sizes.checkpoint_text(more).endswith("FAILS")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_writes_all_that_was_imagined_since_the_last(sizes: ModuleType, tmp_path: Path) -> None:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from model_based_ours import Saving
+
+        tiny = sizes.Sizes(members=3, elites=2, hidden=8, policy=8, batch=8, rows=60, branches=250)
+        told = Saving(tiny, tmp_path / "run", 2).measured(2)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    assert (len(told["seconds"]), told["length"], told["rows"], told["every"]) == (2, 2, 2_000, 10_000)
+    assert told["megabytes"] == pytest.approx(2_000 * (4 * (2 * 11 + 3 + 1) + 1) / 1e6)
+    written = [file.stat().st_size for file in (tmp_path / "run" / "replay").iterdir()]
+    assert max(written) > 10_000 * 4 * (11 + 3 + 1) and sum(written) > told["megabytes"] * 1e6
+
+
 @pytest.mark.slow
 def test_every_part_of_ours_runs(sizes: ModuleType) -> None:
     sys.path.insert(0, str(BENCHMARKS))
