@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -103,6 +104,8 @@ class Rule:
             return bool(value) and "" not in value and all(self.admits(item) for item in value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            return False
         return (
             math.isfinite(value)
             and (self.low is None or value >= self.low)

@@ -125,7 +125,10 @@ def recorded(out: Path) -> AutoPlan:
         raise RunFolderError(f"{path} is not as it was written (its SHA-256 differs).")
     try:
         config = AutoConfig.make({name: found[name] for name in AutoConfig.names()})
-        return AutoPlan.make(found["task"], found["preset"], config, found["options"])
+        task, preset, options = found["task"], found["preset"], found["options"]
+        if not (isinstance(task, str) and isinstance(preset, str) and isinstance(options, dict)):
+            raise TypeError("task and preset must be text, options a table")
+        return AutoPlan.make(task, preset, config, options)
     except (KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not complete ({error!r}).") from None
 

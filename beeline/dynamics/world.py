@@ -22,7 +22,7 @@ from beeline.networks import Draw
 
 KIND = "model"
 CHUNK = 1024  # rows that are asked about at once
-WIDEST, DEEPEST = 1 << 14, 64  # of the networks that a file may describe
+WIDEST, DEEPEST, FASTEST = 1 << 14, 64, 1e6  # of the networks that a file may describe: widths, layers, rate and decays
 
 
 class Prediction(NamedTuple):
@@ -113,6 +113,10 @@ def _check(model: GaussianEnsemble, arrays: Mapping[str, NDArray]) -> None:
         raise ValueError(f"sizes {sizes}")
     if type(model.elites) is not int or not 0 < model.elites <= model.members or model.activation not in ACTIVATIONS:
         raise ValueError(f"elites = {model.elites!r}, activation = {model.activation!r}")
+    if any(type(each) not in (int, float) or not 0 <= each <= FASTEST for each in (model.rate, *model.decays)):
+        raise ValueError(f"rate = {model.rate!r}, decay = {model.decay!r}")
+    if any(type(each) is not bool for each in (model.bounds, model.reward_unit)):
+        raise ValueError(f"bounds = {model.bounds!r}, reward_unit = {model.reward_unit!r}")
     widths = (model.inputs, *model.hidden, 2 * model.outputs)
     needed = model.members * sum(a * b for a, b in zip(widths, widths[1:]))
     if needed > sum(array.size for array in arrays.values()):

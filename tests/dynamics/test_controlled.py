@@ -14,6 +14,7 @@ import pytest
 from whole_runs import small
 
 import beeline
+from beeline import files
 from beeline.bench import autombpo
 from beeline.bench.plan import BenchRun
 from beeline.bench.worker import run_one
@@ -22,7 +23,7 @@ from beeline.dynamics import controlled
 from beeline.dynamics import controller as auto
 from beeline.dynamics.controlled import Controlled
 from beeline.dynamics.triggers import Linear, Look
-from beeline.errors import CheckpointError, ConfigError, RunFolderError
+from beeline.errors import BeelineError, CheckpointError, ConfigError, RunFolderError
 from beeline.memory import Clock
 from beeline.run.checkpoint import CheckpointStore
 
@@ -469,6 +470,26 @@ def test_a_folder_is_for_one_training(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"runs": 2', '"runs": 3'))
     with pytest.raises(RunFolderError, match="is not as it was written"):
         autombpo.recorded(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"task": {}}, "must be text"),
+        ({"task": -3}, "must be text"),
+        ({"preset": [1]}, "must be text"),
+        ({"options": "x"}, "options a table"),
+        ({"options": []}, "options a table"),
+        ({"runs": 10**400}, "runs = 1000"),
+    ],
+)
+def test_a_sealed_plan_that_makes_no_sense_is_refused(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    autombpo.record(tmp_path, _plan())
+    path = tmp_path / autombpo.PLAN
+    path.write_bytes(files.sealed(files.load_json(path) | change))
+    with pytest.raises(BeelineError) as caught:
+        autombpo.recorded(tmp_path)
+    assert says in str(caught.value)
 
 
 def test_the_command_of_the_page_has_a_plan() -> None:

@@ -50,6 +50,7 @@ def cases(seed: int) -> Iterator[Case]:
         yield Case(KIND, f"config: {name}", lambda place, name=name: edited(place, name))  # type: ignore[misc]
     for name in MATRICES:
         yield Case(KIND, f"matrix: {name}", lambda place, name=name: matrix(place, name))  # type: ignore[misc]
+    yield from crafted_given.learned(seed)
     for algo, entry in agents.ALGORITHMS.items():
         for option in entry.config.names():
             name = f"policy of {algo}: {option} of seed {seed}"

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import pickle
+import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import given
+import mutate
 import mutations
 import numpy as np
 import readers
-from crafted import KIND, MARKER, PLACED, _bomb, _Evil, _header, _members, _npy, _replace, _weights, _zip
+from crafted import KIND, MARKER, NUMBERS, PLACED, _bomb, _Evil, _header, _members, _npy, _replace, _weights, _zip
 from outcome import Outcome, Trial, worst
 from trials import WALK, Case, Place
+
+from beeline import files, npz
+from beeline.dynamics import saved
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -28,6 +36,38 @@ def cases(seed: int) -> Iterator[Case]:
         for each in names:
             name = f"{what}: {each}"
             yield Case(KIND, name, lambda place, name=name, each=each, act=act: act(place, name, each))  # type: ignore[misc]
+
+
+def learned(seed: int) -> Iterator[Case]:
+    """Odd descriptions of learned models, controllers and their trainings, sealed as one who knows of the seal would."""
+    for file, number in itertools.product(LEARNED, range(10)):
+        name = f"{file} {number} of seed {seed}"
+        yield Case(KIND, name, lambda place, name=name, file=file: described(place, name, file))  # type: ignore[misc]
+
+
+OWN = ("kind", "arrays", files.SEAL)  # what writing such a file adds
+LEARNED = ("model.npz", "controller.npz", "learner.npz", "autombpo.json")
+
+
+def described(place: Place, name: str, file: str) -> Trial:
+    """Several odd values in the description of such a file: refused, or other numbers that somebody may well write."""
+    chance, found, sound = random.Random(name), [], given.learned(place)
+    folder = place.folder()
+    arrays = npz.read((sound / file).read_bytes()) if file.endswith(".npz") else {}
+    about = json.loads(arrays.pop(saved.ABOUT).tobytes() if arrays else (sound / file).read_bytes())
+    for _ in range(12):
+        edited = copy.deepcopy(about)
+        owner, key = chance.choice([each for each in mutate.places(edited) if each[1] not in OWN])
+        owner[key] = chance.choice((*mutate.ODD, *NUMBERS))
+        if arrays:
+            own = {entry: value for entry, value in edited.items() if entry not in OWN}
+            saved.write(folder / file, about["kind"], arrays, own)
+        else:
+            (folder / file).write_bytes(files.sealed(edited))
+        what = f"{key} = {owner[key]!r:.40}"
+        found.append(given.read_learned(place, folder / file if arrays else folder, what))
+    shutil.rmtree(folder)
+    return worst(name, [trial for trial in found if trial.outcome != Outcome.SILENT] or [Trial(name, Outcome.HELD)])
 
 
 def _ran(folder: Path) -> bool:

@@ -36,7 +36,7 @@ os.environ["WANDB_MODE"] = "disabled"
 from outcome import BAD, Outcome, Shown, Trial, of_call, patient  # noqa: E402
 
 KINDS = ("kills", "mutations", "crafted", "worlds", "limits", "serving")
-COUNTS = {"kills": 100, "mutations": 1500, "crafted": 1600, "worlds": 255, "limits": 60, "serving": 40}
+COUNTS = {"kills": 100, "mutations": 1500, "crafted": 1660, "worlds": 255, "limits": 60, "serving": 40}
 TITLES = {
     "kills": "SIGKILL, SIGTERM, SIGINT at random moments: train, resume, bench, bench on Ray",
     "mutations": "bits, bytes, cuts, holes, values, swaps in every file",

@@ -54,17 +54,18 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a JSON value, as its owner and the key."""
     for key in value if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):
-            yield from _places(value[key])
+            yield from places(value[key])
 
 
 def json_value(data: bytes, chance: random.Random) -> bytes:
     """One value of a JSON file is another, of another type perhaps."""
     found = json.loads(data)
-    owner, key = chance.choice(list(_places(found)))
+    owner, key = chance.choice(list(places(found)))
     owner[key] = chance.choice(ODD)
     return json.dumps(found).encode()
 
@@ -72,7 +73,7 @@ def json_value(data: bytes, chance: random.Random) -> bytes:
 def json_key(data: bytes, chance: random.Random) -> bytes:
     """One name of a JSON file is gone, or another."""
     found = json.loads(data)
-    owner, key = chance.choice([(owner, key) for owner, key in _places(found) if isinstance(owner, dict)])
+    owner, key = chance.choice([(owner, key) for owner, key in places(found) if isinstance(owner, dict)])
     value = owner.pop(key)
     if chance.random() < 0.5:
         owner[key[::-1]] = value
