@@ -96,6 +96,40 @@ TABLE = (
     # --- BEE
     _row("lambda lambda_ lmbda", "lam"),
     _row("quantile expectile_tau iql_tau", "expectile"),
+    # --- in-sample methods
+    _row("temperature inverse_temp beta adv_temperature", "inverse_temperature"),
+    _row("exp_adv_max clip_score", "weight_bound"),
+    _row("loss_temp", "beta"),
+    _row("max_clip", "gumbel_clip"),
+    # --- on-policy methods
+    _row("learning_rate lr", "lr"),
+    _row("n_steps rollout_length rollout_steps steps_per_epoch num_steps", "rollout", "over all environments together"),
+    _row("n_epochs update_epochs num_epochs ppo_epochs train_iters", "epochs"),
+    _row("gae_lambda gae_lam lambda", "gae"),
+    _row("clip_range clip_coef clip_ratio clip_param", "clip"),
+    _row("clip_range_vf clip_vloss", "value_clip"),
+    _row("vf_coef value_loss_coef vf_loss_coef", "value_weight"),
+    _row("ent_coef entropy_coef", "entropy_weight"),
+    _row("anneal_lr", "anneal"),
+    _row("target_kl max_kl kl_target", "radius"),
+    _row("cg_max_steps cg_iters cg_steps", "cg_iterations"),
+    _row("cg_damping", "damping"),
+    _row("line_search_max_iter backtrack_iters", "search_tries"),
+    # --- learned models
+    _row("ensemble_size num_networks n_ensemble", "model_members"),
+    _row("num_elites elite_size", "model_elites elites"),
+    _row("rollout_length", "rollout_schedule", "four numbers: the length grows from epoch to epoch"),
+    _row("effective_model_rollouts_per_step rollout_batch_size", "branches"),
+    _row("freq_train_model model_train_freq", "model_every"),
+    _row("real_data_ratio", "real_ratio"),
+    _row("model_retain_epochs", "retain_epochs"),
+    _row("model_wd", "model_decay"),
+    _row("epoch_length", "epoch_steps"),
+    _row("num_sac_updates_per_step", "critic_updates_per_step"),
+    _row("horizon planning_horizon plan_hor", "lookahead"),
+    _row("population_size popsize pop_size", "population"),
+    _row("num_particles npart", "particles"),
+    _row("max_iters num_iterations", "iterations"),
     # --- what is not here
     _row("use_sde sde_sample_freq use_sde_at_warmup", note="State-dependent exploration is not here; acting_noise=pink is near"),
     _row("replay_buffer_class replay_buffer_kwargs optimize_memory_usage",
@@ -107,7 +141,10 @@ TABLE = (
     _row("features_extractor_class features_extractor_kwargs cnn", note="Observations are vectors here; images are not read"),
 )  # fmt: skip
 
-_BY_NAME = {name: row for row in TABLE for name in row.names}
+_BY_NAME: dict[str, list[Foreign]] = {}
+for _each in TABLE:
+    for _name in _each.names:
+        _BY_NAME.setdefault(_name, []).append(_each)
 
 
 def unknown(
@@ -129,10 +166,12 @@ def unknown(
         return f"Here it is {write(plain)}."
     if plain not in _BY_NAME and plain.startswith("no_"):
         plain = plain.removeprefix("no_")  # as switches are turned off
-    if row := _BY_NAME.get(plain):
-        return _brought(row, known, algo, owners, write)
-    if has := owners(plain):
+    rows = _BY_NAME.get(plain, [])  # one name may be several things; what a family of methods calls so stands below
+    fitting = next((row for row in (reversed(rows) if algo else rows) if set(row.ours) & set(known)), None)
+    if fitting is None and (has := owners(plain)):
         return f"It is an option of {_and(has)}{f', not of {algo}' if algo else ''}."
+    if rows:
+        return _brought(fitting or rows[0], known, algo, owners, write)
     near = difflib.get_close_matches(plain, [each.replace("-", "_") for each in known], n=3, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(map(write, near))}?"

@@ -21,10 +21,27 @@ def test_every_answer_names_an_option_that_exists() -> None:
         assert row.ours or row.note, row
 
 
-def test_no_name_is_brought_twice_and_none_is_our_own() -> None:
-    names = [name for name, _ in BROUGHT]
-    assert len(set(names)) == len(names)
-    assert set(names) & OPTIONS == {"lr"}  # ppo's own, and what everybody calls it elsewhere
+def test_no_name_is_brought_twice_for_the_same_methods_and_few_are_our_own() -> None:
+    pairs = [(name, option) for name, row in BROUGHT for option in row.ours or ("",)]
+    assert len(set(pairs)) == len(pairs)
+    assert {name for name, _ in BROUGHT} & OPTIONS == {"lr", "beta"}  # ppo's and xql's own, and what others call so elsewhere
+
+
+@pytest.mark.parametrize(
+    ("algo", "name", "ours"),
+    [
+        ("ppo", "n_steps", "rollout"), ("sac", "n_steps", "n_step"), ("ppo", "ent_coef", "entropy_weight"),
+        ("ppo", "learning_rate", "lr"), ("ppo", "clip_range", "clip"), ("ppo", "lambda", "gae"), ("bac", "lambda", "lam"),
+        ("trpo", "target_kl", "radius"), ("iql", "temperature", "inverse_temperature"), ("iql", "beta", "inverse_temperature"),
+        ("pets", "horizon", "lookahead"), ("sac", "horizon", "limit"), ("pets", "num_elites", "elites"),
+        ("mbpo", "num_elites", "model_elites"), ("mbpo", "rollout_length", "rollout_schedule"),
+        ("cmlo", "real_data_ratio", "real_ratio"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_several_things_is_answered_for_the_method(algo: str, name: str, ours: str) -> None:
+    known = [*agents.get(algo).config.names(), *TrainConfig.names()]
+    assert foreign.unknown(name, known, algo, owners=agents.owners).startswith(f"Here it is {ours}")
+    assert foreign.unknown("beta", SACConfig.names(), "sac", owners=agents.owners).startswith("It is an option of bee-xql")
 
 
 @pytest.mark.parametrize(("name", "row"), BROUGHT, ids=[name for name, _ in BROUGHT])

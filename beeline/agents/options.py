@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from beeline.config import OBJECT, Config, option
 from beeline.errors import ConfigError
@@ -23,6 +23,8 @@ NET, BLEND, LOSS = "beeline.networks:Net", "beeline.agents.blends:Blend", "beeli
 @dataclass(frozen=True)
 class MethodConfig(Config):
     """Base of every method's config: what the run asks of it before it starts."""
+
+    scales_observations: ClassVar[bool] = False  # whatever the options say
 
     def scheduled(self, steps: int) -> Self:
         """The config of a run of so many steps: schedules without a length take this one, and keep it if the run is extended."""

@@ -22,6 +22,7 @@ MOST_IMAGINED = 10**8  # three hundred times what the largest preset asks for
 class PETSConfig(MethodConfig):
     """Probabilistic ensembles with trajectory sampling: planning by the cross-entropy method under a learned model."""
 
+    scales_observations = True
     refused: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("lam", "lambda", "blend", "exploit", "expectile", "exploit_alpha"), "pets has no Q to blend"),
         **dict.fromkeys(("gamma", "actor_lr", "critic_lr", "alpha"), "pets plans, and learns neither a policy nor a critic"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class SLBOConfig(MethodConfig):
     """Stochastic lower bound optimisation: a model trained over several steps, a policy by TRPO on its rollouts."""
 
+    scales_observations = True
     refused: ClassVar[Mapping[str, str]] = {
         **refusals("slbo"),
         **dict.fromkeys(("clip", "value_clip", "value_weight", "grad_clip"), "slbo's policy is moved by TRPO's step"),

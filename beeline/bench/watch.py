@@ -180,7 +180,7 @@ class Live:
 
     def show(self, views: Sequence[View], seconds_left: float | None) -> None:
         """Redraw."""
-        self.live.update(table(views, seconds_left, self.live.console.height - 4, self.live.console.width), refresh=True)
+        self.live.update(table(views, seconds_left, self.live.console.height - 5, self.live.console.width), refresh=True)
 
     def close(self) -> None:
         """Leave the last table on the screen."""
@@ -196,7 +196,7 @@ def table(views: Sequence[View], seconds_left: float | None, height: int, width:
         shown = sorted(shown, key=lambda view: STATES.index(view.state))[: max(height - 1, 1)]
     there = {view.run.folder for view in shown}
     hidden = [view for view in views if view.run.folder not in there]
-    caption = whole(views, seconds_left) + (f" (not shown: {counts(hidden)})" if hidden else "")
+    caption = screen.broken(whole(views, seconds_left) + (f"; not shown: {counts(hidden)}" if hidden else ""), width)
     rows = [_cells(view) for view in shown]
     columns = COLUMNS if any(view.remark for view in shown) else COLUMNS[:-1]
     heading, *lines = screen.lines(columns, rows, width)

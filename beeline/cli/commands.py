@@ -54,7 +54,8 @@ def train(arguments: Sequence[str]) -> int:
     from beeline.display import make_display
 
     def look(plan: Plan) -> None:
-        for finding in envs.quick(plan.env, getattr(plan.agent, "normalize_obs", False)):
+        scaled = getattr(plan.agent, "normalize_obs", plan.agent.scales_observations)
+        for finding in envs.quick(plan.env, scaled, optional="normalize_obs" in plan.agent.names()):
             _note(finding.message)
 
     run = api.train(

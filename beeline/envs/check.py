@@ -56,11 +56,11 @@ def check(env: EnvLike) -> list[Finding]:
     return findings
 
 
-def quick(env_id: str, scaled: bool = False) -> list[Finding]:
+def quick(env_id: str, scaled: bool = False, optional: bool = True) -> list[Finding]:
     """What a part of a second shows of an environment that is the user's own: the errors and the warnings.
 
     Nothing is looked at where the task is one of a suite's list, which the tests hold, or where it must not be moved; nothing
-    is said of scales where the run scales its observations itself.
+    is said of scales where the run scales its observations itself. `optional`: whether it could.
     """
     suite, task, _ = ids.split(env_id)
     if suite not in SUITES or task in SUITES[suite].tasks:
@@ -70,7 +70,7 @@ def quick(env_id: str, scaled: bool = False) -> list[Finding]:
         findings = [*_spaces(adapted)]
         if adapted.facts.replayable:
             steps, *_ = _play(adapted, seed=0, most=QUICK_STEPS, seconds=QUICK_SECONDS)
-            findings += [*_bounds(adapted, steps), *(() if scaled else _scales(adapted, steps))]
+            findings += [*_bounds(adapted, steps), *(() if scaled else _scales(adapted, steps, optional))]
     finally:
         adapted.close()
     return [finding for finding in findings if finding.level != "ok"]
@@ -199,14 +199,15 @@ def _bounds(env: Adapter, steps: Steps) -> Iterator[Finding]:
         yield Finding("warning", f"observations leave the bounds of their observation_space: {_listed(told)}. Mend the bounds.")
 
 
-def _scales(env: Adapter, steps: Steps) -> Iterator[Finding]:
+def _scales(env: Adapter, steps: Steps, optional: bool = True) -> Iterator[Finding]:
     """Which numbers vary on a scale that networks learn badly from."""
     deviation = np.std(np.stack([obs for obs, _ in steps]).astype(np.float64), axis=0)
     odd = np.flatnonzero((deviation > WIDE) | ((deviation < NARROW) & (deviation > 0)))
     names, worst_first = _names(env), odd[np.argsort(-np.abs(np.log(deviation[odd])))]
     told = [f"{names[i]} has a standard deviation of {deviation[i]:.2g}" for i in worst_first]
     if told:
-        yield Finding("warning", f"observations are badly scaled: {_listed(told)}. Train with --normalize-obs.")
+        advice = "Train with --normalize-obs." if optional else "Scale them in the environment."
+        yield Finding("warning", f"observations are badly scaled: {_listed(told)}. {advice}")
 
 
 def _gymnasium(env: Adapter) -> Iterator[Finding]:

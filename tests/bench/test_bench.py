@@ -414,6 +414,8 @@ def test_the_table_fits_the_screen_and_shows_first_what_runs_or_failed() -> None
     assert "too [hot] in [/x]" in text and "my[/x]:A-v1" in text and "Traceback" not in text
     assert "40 runs: 1 running, 1 failed, 30 finished, 8 waiting" in text and "ETA 0:01:05" in text
     assert "not shown: 27 finished, 8 waiting" in text
+    narrow = bench_watch.table(views, 65.0, 6, 80).plain.splitlines()
+    assert max(map(len, narrow)) <= 80 and narrow[-1].endswith("8 waiting") and len(narrow) == 8  # no word of the whole is cut
 
 
 def test_slots_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

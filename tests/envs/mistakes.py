@@ -128,6 +128,11 @@ def brought(option: str) -> Callable[[], str]:
     return command("train", "sac", f"{MODULE}:Tank-v0", option, "1")
 
 
+def train(algo: str, *words: str, task: str = f"{MODULE}:Tank-v0") -> Callable[[], str]:
+    """A training that does not begin."""
+    return command("train", algo, task, *words)
+
+
 def python(doing: Callable[[], object]) -> Callable[[], str]:
     """Python code; its error, or its first warning."""
 
@@ -164,6 +169,12 @@ def _above() -> str:
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
     return command("eval", "runs")()
+
+
+def _deploying() -> str:
+    """A run folder is deployed."""
+    Path("my run").mkdir()
+    return command("deploy", "my run")()
 
 
 def _raise(error: Exception) -> Any:
@@ -378,6 +389,84 @@ MISTAKES = [
             command("train", "sac", f"{MODULE}:Tank-v0", "--hidden", "256", "256")),
     Mistake("`beeline train sac tank:Tank-v0 --batch_size 64`",
             "beeline: unknown option --batch_size for sac. Here it is --batch-size.", brought("--batch_size")),
+    # --- methods
+    Mistake("`beeline train mbpo tank:Tank-v0`, which does not say where its episodes end",
+            "beeline: mbpo needs to know where episodes of tank:Tank-v0 end, which a learned model does not say. Known are …; an "
+            "environment of yours says it by a function beeline_terminated(obs, action, next_obs) (docs/environments.md).",
+            train("mbpo")),
+    Mistake("`beeline train mbpo gym/Pendulum-v1 --rollout-schedule 5`",
+            "beeline: rollout_schedule = 5 is none; allowed: four numbers a,b,c,d with a < b (epochs) and 1 <= c <= d (steps).",
+            train("mbpo", "--rollout-schedule", "5", task="gym/Pendulum-v1")),
+    Mistake("`beeline train mbpo gym/Pendulum-v1 --steps 1000`, which ends before learning begins",
+            "beeline: steps = 1000 is not more than the warm-up (random_steps = 5000), so the policy would never act or never "
+            "learn. Give more steps or lower random_steps.", train("mbpo", "--steps", "1000", task="gym/Pendulum-v1")),
+    Mistake("`beeline train mbpo gym/Pendulum-v1 --controller best.npz`, where there is no such file",
+            "beeline: there is no controller file …best.npz.", train("mbpo", "--controller", "best.npz", task="gym/Pendulum-v1")),
+    Mistake("`beeline train cmlo gym/Pendulum-v1 --model-every 100`",
+            "beeline: the option 'model_every' does not apply: cmlo decides when the model is trained: see event_every and "
+            "event_threshold.", train("cmlo", "--model-every", "100", task="gym/Pendulum-v1")),
+    Mistake("`beeline train mb-bac gym/Pendulum-v1 --targets both`",
+            "beeline: targets = 'both' is out of range; allowed: one of blend, split.",
+            train("mb-bac", "--targets", "both", task="gym/Pendulum-v1")),
+    Mistake("`beeline train pets tank:Tank-v0 --lam 0.5`", "beeline: the option 'lam' does not apply: pets has no Q to blend.",
+            train("pets", "--lam", "0.5")),
+    Mistake("`beeline train pets tank:Tank-v0 --horizon 20`",
+            "beeline: unknown option --horizon for pets. Here it is --lookahead.", train("pets", "--horizon", "20")),
+    Mistake("`beeline train slbo tank:Tank-v0 --normalize-obs`",
+            "beeline: the option 'normalize_obs' does not apply: slbo scales observations by all that it has met, for model, "
+            "policy and V.", train("slbo", "--normalize-obs")),
+    Mistake("`beeline train grac tank:Tank-v0 --tau 0.005`",
+            "beeline: the option 'tau' does not apply: grac has no target networks.", train("grac", "--tau", "0.005")),
+    Mistake("`beeline train grac tank:Tank-v0 --double-q false`",
+            "beeline: the option 'double_q' does not apply: grac searches under one of two critics and judges by the smaller of "
+            "both.", train("grac", "--double-q", "false")),
+    Mistake("`beeline train dac tank:Tank-v0 --mixture 2`",
+            "beeline: mixture = 2.0 is out of range; allowed: >= 0.01 and <= 0.99.", train("dac", "--mixture", "2")),
+    Mistake("`beeline train td3 tank:Tank-v0 --explore sample-aware`",
+            "beeline: explore = 'sample-aware' is out of range; allowed: one of smoothing, pink, none.",
+            train("td3", "--explore", "sample-aware")),
+    Mistake("`beeline train iql tank:Tank-v0 --lam 0.5`",
+            "beeline: the option 'lam' does not apply: iql has the exploit target alone and nothing to blend it with; see bac.",
+            train("iql", "--lam", "0.5")),
+    Mistake("`beeline train iql tank:Tank-v0 --temperature 3`",
+            "beeline: unknown option --temperature for iql. Here it is --inverse-temperature.",
+            train("iql", "--temperature", "3")),
+    Mistake("`beeline train obac tank:Tank-v0 --lam 0.5`",
+            "beeline: the option 'lam' does not apply: obac keeps its in-sample critic beside the target; to blend it in, see "
+            "bac.",
+            train("obac", "--lam", "0.5")),
+    Mistake("`beeline train obac tank:Tank-v0 --expectile 0.3`",
+            "beeline: expectile = 0.3 is out of range; allowed: >= 0.5 and <= 0.9999.", train("obac", "--expectile", "0.3")),
+    Mistake("`beeline train sac tank:Tank-v0 --beta 3`, an option of XQL", "beeline: unknown option --beta for sac. It is an "
+            "option of bee-xql, xql, bee-xtd3 and xtd3, not of sac.", train("sac", "--beta", "3")),
+    Mistake("`beeline train trpo tank:Tank-v0 --target-kl 0.01`",
+            "beeline: unknown option --target-kl for trpo. Here it is --radius.", train("trpo", "--target-kl", "0.01")),
+    Mistake("`beeline train ppo tank:Tank-v0 --gae-lambda 0.95`",
+            "beeline: unknown option --gae-lambda for ppo. Here it is --gae.", train("ppo", "--gae-lambda", "0.95")),
+    Mistake("`beeline train ppo tank:Tank-v0 --replay-capacity 1000`, less than an update takes",
+            "beeline: replay_capacity = 1000 is out of range; allowed: >= 4097 with num_envs = 1 and rollout = 2048, because "
+            "learning begins with 2048 transitions and episodes may be as short as a step.",
+            train("ppo", "--replay-capacity", "1000")),
+    # --- the D'Kitty, export and deployment
+    Mistake("`beeline train sac dkitty/walk`",
+            "beeline: unknown environment 'dkitty/walk'. Did you mean 'dkitty/walk-hard' or 'dkitty/walk-fixed' or "
+            "'dkitty/walk-random'?", command("train", "sac", "dkitty/walk")),
+    Mistake("`beeline train sac 'dkitty/walk-fixed?latency=5'`",
+            "beeline: environment option latency = 5.0 is out of range; allowed: >= 0 and <= 0.1.",
+            command("train", "sac", "dkitty/walk-fixed?latency=5")),
+    Mistake("`beeline train sac 'dkitty/walk-fixed?laten=0.02'`",
+            "beeline: unknown environment option 'laten'. Did you mean 'latency'? Options are drop, latency, limit, motor, "
+            "noise, offset, payload, push, repeat, sense, sparse, torque, wide.",
+            command("train", "sac", "dkitty/walk-fixed?laten=0.02")),
+    Mistake("`beeline export runs/lost --onnx policy.onnx`, where there is no such run",
+            "beeline: there is no run folder runs/lost.", command("export", "runs/lost", "--onnx", "policy.onnx")),
+    Mistake("`beeline export runs/one`, without a file", "beeline: --onnx is missing. See: beeline export --help",
+            command("export", "runs/one")),
+    Mistake("`beeline deploy policy.onnx`, where there is no such file",
+            "beeline: there is no exported policy policy.onnx. Make one with: beeline export RUN --onnx policy.onnx",
+            command("deploy", "policy.onnx")),
+    Mistake("`beeline deploy 'my run'`, a run folder in place of an exported policy",
+            "beeline: my run is not an exported policy. Make one with: beeline export 'my run' --onnx policy.onnx", _deploying),
     # --- names that people bring from other codes
     Mistake("`beeline train sac tank:Tank-v0 --lr 3e-4`",
             "beeline: unknown option --lr for sac. Here it is --actor-lr, --critic-lr, --alpha-lr and --value-lr.",

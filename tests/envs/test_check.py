@@ -1,3 +1,5 @@
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -98,6 +100,37 @@ class RewardArray(Base):
 )
 def test_findings(env, level, words):
     assert words in messages(env, level)
+
+
+@pytest.mark.parametrize(
+    ("algo", "preset", "scaled", "optional"),
+    [("bac", "best", True, True), ("bac", "light", False, True), ("mbpo", "light", False, False), ("slbo", "light", True, False),
+     ("pets", "light", True, False)],
+)  # fmt: skip
+def test_what_is_advised_of_scales_is_what_the_method_can_do(monkeypatch, algo, preset, scaled, optional):
+    from beeline import envs
+    from beeline.cli import main
+    from beeline.errors import BeelineError
+
+    class Wide(Base):
+        observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+        def observe(self):
+            return np.float32([5000, 1]) * super().observe()
+
+    def look(env, is_scaled, optional=True):
+        asked.append((is_scaled, optional))
+        raise BeelineError
+
+    asked = []
+    with monkeypatch.context() as patch:
+        patch.setattr(envs, "quick", look)
+        assert main(["train", algo, "gym/Pendulum-v1", "--preset", preset]) == 2
+    assert asked == [(scaled, optional)]
+    monkeypatch.setattr(sys.modules["beeline.envs.check"], "make", lambda env: envs.make(Wide))
+    said = "".join(finding.message for finding in envs.quick("tank:Tank-v0", scaled, optional=optional))
+    advice = "" if scaled else "Train with --normalize-obs." if optional else "Scale them in the environment."
+    assert said.endswith(advice) and ("badly scaled" in said) == (not scaled)
 
 
 def test_bounds_are_looked_at_in_several_episodes():
