@@ -46,6 +46,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
 }
 BUDGET, MOST = 100, 3  # signals of `make faults`; at most that many to a chain
 PATIENCE = 240.0  # seconds that one process of a chain may take
+AWAKE = {"RAY_worker_niceness": "0"}  # not 15, which beside other work is no time at all
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -195,7 +196,7 @@ def matrix(place: Place, name: str, ray: bool) -> Trial:
     out, kills = place.folder() / "matrix", 0
     total = lines_in(whole)
     for _ in range(2):
-        process = place.zygote.start(*words, "--out", out, *(["--ray", "local"] if ray else []))
+        process = place.zygote.start(*words, "--out", out, *(["--ray", "local"] if ray else []), env=AWAKE)
         number, victim = chance.choice(SIGNALS), chance.choice(("parent", "worker"))
         kills += _strike(process, out, chance.randrange(total), number, victim)
         if not ended(process):
@@ -203,7 +204,8 @@ def matrix(place: Place, name: str, ray: bool) -> Trial:
         if trace := as_traceback(process.err):
             return Trial(name, Outcome.RAW, trace, kills)
     for again in range(3):
-        process = place.zygote.start(*words, "--out", out, "--retry-failed", *(["--ray", "local"] if ray and not again else []))
+        where = ["--ray", "local"] if ray and not again else []
+        process = place.zygote.start(*words, "--out", out, "--retry-failed", *where, env=AWAKE)
         if not ended(process):
             return Trial(name, Outcome.HANG, f"no end {PATIENCE:g} s after it was begun again", kills)
         if not process.code:
