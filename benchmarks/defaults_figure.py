@@ -4,7 +4,8 @@
     python benchmarks/defaults_figure.py --records runs/defaults-table --out defaults.png
 
 Ours are means over the finished runs of a task with the range of its seeds; a task without a finished run has no panel. Published
-means are those that ship with the package, thin where the method repeats every action twice.
+means are those that ship with the package: a dot for each, joined by a dotted line where they lie far apart, and by a thin one
+where the method repeats every action twice.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
+NEAR = 25_000  # steps between two published points that may be joined by a line
 OURS = {"bac": ("BAC, λ = .5", "#D55E00"), "sac": ("BAC, λ = 0", "#0072B2")}
 THEIRS = {
     ("simba", "sac"): ("SAC", "#999999"), ("simba", "sac_simba"): ("SimBa", "#56B4E9"),
@@ -60,22 +62,28 @@ def draw(tasks: dict[str, dict[str, list[tuple[Any, Any]]]]) -> Figure:
             for curve in published.curves(task, [source], [algo])[:1]:
                 shown = curve.steps <= last
                 width = 0.9 if curve.repeat == 2 else 1.4
-                named[name] = panel.plot(curve.steps[shown], curve.mean[shown], color=colour, lw=width, alpha=0.8)[0]
+                joined = ":" if np.diff(curve.steps[shown]).max(initial=0) > NEAR else "-"
+                style = {"marker": "o", "ms": 3, "color": colour, "lw": width, "ls": joined, "alpha": 0.8}
+                named[name] = panel.plot(curve.steps[shown], curve.mean[shown], **style)[0]
         for variant, runs in variants.items():
             name, colour = OURS[variant]
             steps, returns = runs[0][0], np.stack([values for _, values in runs])
             named[name] = panel.plot(steps, returns.mean(axis=0), color=colour, lw=2.4)[0]
             if len(runs) > 1:
                 panel.fill_between(steps, returns.min(axis=0), returns.max(axis=0), color=colour, alpha=0.15, lw=0)
-        seeds = "/".join(str(len(runs)) for runs in variants.values())
-        panel.set_title(f"{task.partition('/')[2]} ({seeds} seeds)", fontsize=9)
+        seeds = "/".join(map(str, dict.fromkeys(len(runs) for runs in variants.values())))
+        panel.set_title(f"{task.partition('/')[2]} (our seeds: {seeds})", fontsize=9)
         panel.set_ylim(0, 1000)
-        panel.set_xlim(0, last)
+        panel.set_xlim(0, 1.01 * last)
+        panel.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:.0f}k")
         panel.tick_params(labelsize=7)
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[len(tasks) :]:
         panel.set_visible(False)
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    for number, panel in enumerate(panels):
+        panel.set_xlabel("environment steps" if number + columns >= len(tasks) else "", fontsize=8)
+        panel.set_ylabel("return" if number % columns == 0 else "", fontsize=8)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2 * columns, fontsize=8, frameon=False)
     return figure
 
 

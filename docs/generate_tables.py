@@ -500,7 +500,7 @@ def defaults_iqm() -> str:
     runs = _runs("defaults-table")
     tasks = [task for task in dict.fromkeys(task for task, _ in runs) if all((task, name) in runs for name in ("bac", "sac"))]
     if len(tasks) < 4:
-        return f"Finished runs of {len(tasks)} tasks are kept; this table is made from four tasks upwards."
+        return f"Tasks whose pair of runs is kept: {len(tasks)}. This table is made from four upwards."
     lines = []
     for variant, title in (("bac", "**`bac`**, λ = .5"), ("sac", "**`bac`**, λ = 0")):
         scores = [[_average([_at(rows, step) for rows in runs[task, variant].values()]) for task in tasks] for step in MARKS]
