@@ -202,17 +202,26 @@ class Config:
         for name in self.names():
             object.__setattr__(self, name, self.read(name, getattr(self, name)))
         for field in self.fields():
-            rule, value = field.metadata["rule"], getattr(self, field.name)
+            rule, value = self._rule(field), getattr(self, field.name)
             chosen = None if rule.only is None else getattr(self, rule.only[0])
             if value != field.default and not rule.read_with(chosen):
                 raise ConfigError(f"{field.name} = {_said(value)} belongs to {rule.reader}, not to {named(chosen)}.")
         self.check()
 
     @classmethod
+    def _rule(cls, field: dataclasses.Field[Any]) -> Rule:
+        """The rule of a field, which `option` gives it."""
+        if "rule" not in field.metadata:
+            raise ConfigError(
+                f"the field {field.name} of {cls.__name__} is no option: write {field.name}: … = option(default, 'what it does')."
+            )
+        return field.metadata["rule"]
+
+    @classmethod
     @functools.cache
     def cannot(cls) -> Mapping[str, str]:
         """Options that cannot apply here, with the reason: the refused ones, and those of a choice that is not offered."""
-        rules = {field.name: field.metadata["rule"] for field in dataclasses.fields(cls)}
+        rules = {field.name: cls._rule(field) for field in dataclasses.fields(cls)}
         found = dict(cls.refused)
         for name, rule in rules.items():
             if rule.only is not None and not set(rule.only[1:]) & set(rules[rule.only[0]].choices or ()):
@@ -276,7 +285,7 @@ class Config:
     @classmethod
     def rules(cls) -> dict[str, Rule]:
         """Description and range of every field."""
-        return {field.name: field.metadata["rule"] for field in cls.fields()}
+        return {field.name: cls._rule(field) for field in cls.fields()}
 
     @classmethod
     def make(

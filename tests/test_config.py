@@ -246,3 +246,14 @@ def test_a_long_value_is_not_told_in_full() -> None:
         with pytest.raises(ConfigError, match="hidden = ") as caught:
             BACConfig.make({"hidden": value})
         assert len(str(caught.value)) < 400 and "…" in str(caught.value)
+
+
+def test_a_field_that_is_no_option_is_named() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Theirs(BACConfig):
+        samples: int = 4
+
+    with pytest.raises(ConfigError, match=r"the field samples of Theirs is no option: write samples: … = option\(default, "):
+        Theirs()
+    with pytest.raises(ConfigError, match="the field samples of Theirs is no option"):
+        Theirs.rules()
