@@ -204,9 +204,13 @@ class Config:
         for field in self.fields():
             rule, value = self._rule(field), getattr(self, field.name)
             chosen = None if rule.only is None else getattr(self, rule.only[0])
-            if value != field.default and not rule.read_with(chosen):
+            if self.changed(field.name) and not rule.read_with(chosen):
                 raise ConfigError(f"{field.name} = {_said(value)} belongs to {rule.reader}, not to {named(chosen)}.")
         self.check()
+
+    def changed(self, name: str) -> bool:
+        """Whether an option is not what it is by default."""
+        return getattr(self, name) != type(self).__dataclass_fields__[name].default
 
     @classmethod
     def _rule(cls, field: dataclasses.Field[Any]) -> Rule:

@@ -94,9 +94,9 @@ class TrainConfig(Config):
         """Events can be read, a share has something to be a share of, and what names a run at Weights & Biases has it."""
         renewals(self.renew)
         loading(self.load_prior)
-        if self.prior is None and self.prior_share != TrainConfig.prior_share:
+        if self.prior is None and self.changed("prior_share"):
             raise ConfigError(f"prior_share = {self.prior_share:g} needs prior: the data to draw from.")
-        given = [name for name in WANDB if getattr(self, name) != type(self).__dataclass_fields__[name].default]
+        given = [name for name in WANDB if self.changed(name)]
         if given and not self.wandb:
             raise ConfigError(f"{given[0]} = {getattr(self, given[0])!r} is for Weights & Biases: give wandb as well.")
 

@@ -63,7 +63,8 @@ def refuse(message: str) -> None:
 def test_objects_are_used_as_they_are_and_recorded_by_name() -> None:
     model = beeline.BAC(Walk, **small(**OBJECTS, eval_episodes=0)).learn(60)
     agent = model.trainer.agent
-    assert agent.backup.loss is upper and agent.backup.blend is OBJECTS["blend"] and agent.backup.value.net is OBJECTS["network"]
+    assert agent.backup.loss.form is upper and agent.backup.blend is OBJECTS["blend"]
+    assert agent.backup.value.net is OBJECTS["network"]
     assert agent.critic.learnable.net.net is OBJECTS["network"] and agent.actor.learnable.net is OBJECTS["network"]
     assert model.trainer.metrics["lambda"] == pytest.approx(1 / 3)
     assert {name: model.plan.to_dict()["agent"][name] for name in NAMES} == NAMES

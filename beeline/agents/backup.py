@@ -13,7 +13,7 @@ live Q(s, a); `learn` is the backup's own step. Its own state is a pytree that t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,7 @@ from beeline.networks import Draw, Learnable, Params, Slot
 
 Pairs = list[tuple[Array, Array]]  # (s, a) at which the target critics are asked
 Noise = dict[str, Array]  # standard normal noise of one update, by the name of its stream
+VALUE_NAMES = ("loss/value", "value/mean")  # under which a V of its own is logged
 
 
 class Terms(NamedTuple):
@@ -120,6 +121,42 @@ class Plain:
 
 
 @dataclasses.dataclass(frozen=True)
+class Exploit:
+    """An exploit loss with its strength: ℓ(Q, V) of every sample."""
+
+    form: operators.ExploitLoss
+    strength: float  # the expectile, or α
+
+    def __call__(self, q: Array, v: Array) -> Array:
+        """ℓ(Q, V), `[B]` or `[K, B]`."""
+        return self.form(q, v, self.strength)
+
+
+class Valued:
+    """What backups share that have a V of their own, in `own["value"]`."""
+
+    value: Learnable
+
+    def v(self, params: Params, obs: Array) -> Array:
+        """V(s), `[B]` or `[K, B]`."""
+        return self.value.net.apply(params, obs)[..., 0]
+
+    def regressed(
+        self, own: Any, obs: Array, aim: Array, loss: Callable[[Array, Array], Array], names: tuple[str, str] = VALUE_NAMES
+    ) -> tuple[Any, Metrics, Array]:
+        """A step of V on mean ℓ(sg aim, V(s)); that loss and mean V(s) by these names, and V(s) as it was before the step."""
+        aim = stop_gradient(aim)
+
+        def value_loss(params: Params) -> tuple[Array, tuple[Array, Array]]:
+            v = self.v(params, obs)
+            mean = jnp.mean(loss(aim, v))
+            return mean, (mean, v)
+
+        slot, (mean, v) = self.value.step(own["value"], value_loss)
+        return own | {"value": slot}, dict(zip(names, (mean, jnp.mean(v)))), v
+
+
+@dataclasses.dataclass(frozen=True)
 class Soft(Plain):
     """r + γ m (min_i Q̄_i(s', a') − α log π(a'|s')) with one a' ~ π(·|s') of the policy as it is (SAC)."""
 
@@ -179,7 +216,7 @@ class Smoothed(Plain):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bee:
+class Bee(Valued):
     """y = λ T_exploit + (1 − λ) T_explore: T_explore is the inner backup's target, T_exploit = r + γ m V(s').
 
     V is fitted to the buffer's actions so that it leans to the maximum of Q̄_min(s, ·) (expectile, sparse, exponential). With
@@ -190,8 +227,7 @@ class Bee:
     actor: Actor
     critic: Critic
     value: Learnable
-    loss: operators.ExploitLoss
-    strength: float
+    loss: Exploit
     blend: Blend
     batch_size: int
     entropy: Entropy | None = None
@@ -223,10 +259,6 @@ class Bee:
     def _inside(state: Any) -> Any:
         """The state as the inner backup sees it: what it owns is all there is."""
         return dataclasses.replace(state, backup=state.backup["inner"])
-
-    def v(self, params: Params, obs: Array) -> Array:
-        """V(s), `[B]` or `[K, B]`."""
-        return self.value.net.apply(params, obs)[..., 0]
 
     def reward(self, batch: Batch) -> Array:
         """The inner backup's."""
@@ -272,10 +304,9 @@ class Bee:
         if self.entropy:
             _, log_prob = self.actor.sample(noise["exploit"], self.actor.output(state.actor.live, obs))
             aim = q - self.entropy.bonus(state.objective, log_prob)
-        value, loss, v = regress(self.value, own["value"], obs, aim, lambda aim, v: self.loss(aim, v, self.strength))
-        metrics = {"loss/exploit": loss, "v/mean": jnp.mean(v), "v/minus_q": jnp.mean(v - q)}
+        after, metrics, v = self.regressed(own, obs, aim, self.loss, ("loss/exploit", "v/mean"))
         inner, told = self.inner.learn(own["inner"], self._inside(state), batch, fit, terms, noise)
-        return own | {"value": value, "inner": inner}, metrics | told
+        return after | {"inner": inner}, metrics | {"v/minus_q": jnp.mean(v - q)} | told
 
     def follow(self, own: Any, tau: float) -> Any:
         """The inner backup's copies; V has none."""
@@ -284,19 +315,6 @@ class Bee:
     def renewed(self, own: Any, fresh: Any) -> Any:
         """A fresh V; the blend keeps its memory."""
         return own | {"value": fresh["value"], "inner": self.inner.renewed(own["inner"], fresh["inner"])}
-
-
-def regress(value: Learnable, slot: Slot, obs: Array, aim: Array, loss: Any) -> tuple[Slot, Array, Array]:
-    """A step of V on mean ℓ(sg aim, V(s)); that loss, and V(s) as it was before the step."""
-    aim = stop_gradient(aim)
-
-    def value_loss(params: Params) -> tuple[Array, tuple[Array, Array]]:
-        v = value.net.apply(params, obs)[..., 0]
-        mean = jnp.mean(loss(aim, v))
-        return mean, (mean, v)
-
-    slot, (mean, v) = value.step(slot, value_loss)
-    return slot, mean, v
 
 
 def follow(slot: Slot, tau: float) -> Slot:

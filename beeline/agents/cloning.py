@@ -11,7 +11,7 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from beeline import operators
-from beeline.agents.backup import Noise, Soft, Terms, follow, regress
+from beeline.agents.backup import VALUE_NAMES, Exploit, Noise, Soft, Terms, Valued, follow
 from beeline.agents.objective import Entropy, Metrics
 from beeline.memory import Batch
 from beeline.networks import Draw, Learnable, Params
@@ -20,13 +20,12 @@ LOW, HIGH = -20.0, 2.0  # bounds of the cloned log-density, for each dimension
 
 
 @dataclasses.dataclass(frozen=True)
-class Beside(Soft):
+class Beside(Valued, Soft):
     """SAC's target, and beside it Q^μ ← r + γ m V^μ(s') with V^μ in-sample on Q̄^μ_min(s, a). Q^μ begins as Q^π does."""
 
     value: Learnable
-    loss: operators.ExploitLoss
-    strength: float
-    metric_names: tuple[str, ...] = ("loss/behaviour", "loss/value", "value/mean", "q/behaviour")
+    loss: Exploit
+    metric_names: tuple[str, ...] = ("loss/behaviour", *VALUE_NAMES, "q/behaviour")
 
     def draw(self, seed: int, at: int) -> Any:
         """Initial parameters; Q^μ's are drawn as the critics' are."""
@@ -36,10 +35,6 @@ class Beside(Soft):
     def init(self, drawn: Any) -> Any:
         """Both in slots."""
         return {"critic": self.critic.learnable.slot(drawn["critic"]), "value": self.value.slot(drawn["value"])}
-
-    def v(self, params: Params, obs: Array) -> Array:
-        """V^μ(s), `[B]`."""
-        return self.value.net.apply(params, obs)[..., 0]
 
     def learn(self, own: Any, state: Any, batch: Batch, fit: Batch | None, terms: Terms, noise: Noise) -> tuple[Any, Metrics]:
         """Steps of Q^μ and V^μ, both from the parameters of the start."""
@@ -53,8 +48,8 @@ class Beside(Soft):
             return loss, {"loss/behaviour": loss, "q/behaviour": jnp.mean(self.critic.worst(self.critic.head.value(out)))}
 
         critic, metrics = self.critic.learnable.step(own["critic"], critic_loss)
-        value, loss, v = regress(self.value, own["value"], obs, aim, lambda aim, v: self.loss(aim, v, self.strength))
-        return {"critic": critic, "value": value}, metrics | {"loss/value": loss, "value/mean": jnp.mean(v)}
+        after, told, _ = self.regressed(own, obs, aim, self.loss)
+        return after | {"critic": critic}, metrics | told
 
     def follow(self, own: Any, tau: float) -> Any:
         """Q̄^μ."""

@@ -41,7 +41,7 @@ def build(config: IQLConfig, task: Task) -> OffPolicy:
     optimiser = make.optimiser(config, config.actor_lr)
     actor: Any = ClippedActor(Learnable(net, spaces.obs_dim, optimiser, (spaces.action_dim,)))
     critic = make.critic(config, task)
-    backup = InSample(make.value(config, task), critic, *make.exploit(config))
+    backup = InSample(make.value(config, task), critic, make.exploit(config))
     objective = Weighted(actor, critic, backup, config.inverse_temperature, config.weight_bound)
     return make.off_policy(config, task, actor, critic, objective, backup, order=("value", "policy", "critic"))
 

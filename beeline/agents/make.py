@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beeline import operators
-from beeline.agents.backup import Backup, Bee
+from beeline.agents.backup import Backup, Bee, Exploit
 from beeline.agents.base import Task
 from beeline.agents.blends import make_blend
 from beeline.agents.critic import Critic
@@ -96,26 +96,24 @@ def bee(
     if not config.bee:
         return inner
     groups, net = critic.shape[:-1], network(config)
-    loss, strength = exploit(config)
     value = Learnable(Ensemble(net, groups) if groups else net, task.spaces.obs_dim, optimiser(config, config.value_lr))
     return Bee(
         inner=inner,
         actor=actor,
         critic=critic,
         value=value,
-        loss=loss,
-        strength=strength,
+        loss=exploit(config),
         blend=make_blend(config.blend, config.lam),
         batch_size=config.batch_size,
         entropy=entropy,
     )
 
 
-def exploit(config: OffPolicyConfig) -> tuple[operators.ExploitLoss, float]:
-    """The exploit loss of these options, by its name or the object itself, and its strength."""
+def exploit(config: OffPolicyConfig) -> Exploit:
+    """The exploit loss of these options, by its name or the object itself."""
     own: Any = config.exploit
     strength = config.expectile if own == "expectile" else config.exploit_alpha
-    return operators.EXPLOIT[own] if isinstance(own, str) else own, strength
+    return Exploit(operators.EXPLOIT[own] if isinstance(own, str) else own, strength)
 
 
 def recency(config: OffPolicyConfig) -> Recency | None:

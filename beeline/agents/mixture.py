@@ -126,7 +126,7 @@ class Diverse(Owned):
         diverse = mixture.entropy(alpha, log_r, log_pi)
         q = self.critic.worst(self.critic.q(state.critic.live, obs, action))
         aim = q + self.entropy.temperature(state.objective) * diverse
-        after, metrics = self.regressed(own, obs, aim, lambda aim, v: jnp.square(aim - v))
+        after, metrics, _ = self.regressed(own, obs, aim, lambda aim, v: jnp.square(aim - v))
 
         def ratio_loss(params: Params) -> tuple[Array, Array]:
             ours, theirs = (mixture.odds(params, obs, stop_gradient(each)) for each in (action, batch.action))

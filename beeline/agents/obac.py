@@ -36,7 +36,7 @@ def build(config: OBACConfig, task: Task) -> OffPolicy:
     from beeline.agents.cloning import Beside, Cloning
 
     def around(soft: Any, critic: Any) -> Beside:
-        return Beside(soft.actor, critic, soft.entropy, make.value(config, task), *make.exploit(config))
+        return Beside(soft.actor, critic, soft.entropy, make.value(config, task), make.exploit(config))
 
     return sac.build(config, task, around=around, fresh=False, kind=Cloning, weight=config.cloning)
 

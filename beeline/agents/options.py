@@ -125,7 +125,7 @@ class OffPolicyConfig(MethodConfig):
             widths = getattr(self, name)
             if self.network == "simba" and widths and len(set(widths)) > 1:
                 raise ConfigError(f"{name} = {','.join(map(str, widths))}: the blocks of simba have one width, such as 256,256.")
-        if self.replay_decay == 0.0 and self.replay_floor != type(self).__dataclass_fields__["replay_floor"].default:
+        if self.replay_decay == 0.0 and self.changed("replay_floor"):
             raise ConfigError(f"replay_floor = {self.replay_floor} is read with replay_decay above 0 only.")
         if len(self.support) != 2 or self.support[0] >= self.support[1]:
             raise ConfigError(f"support = {','.join(f'{each:g}' for each in self.support)}: two numbers, the smaller first.")

@@ -11,15 +11,15 @@ from jax.lax import stop_gradient
 
 from beeline import operators
 from beeline.agents.actors import Actor
-from beeline.agents.backup import Noise, Pairs, Plain, Terms, follow, regress
+from beeline.agents.backup import VALUE_NAMES, Exploit, Noise, Pairs, Plain, Terms, Valued, follow
 from beeline.agents.critic import Critic
 from beeline.agents.objective import Metrics
 from beeline.memory import Batch
-from beeline.networks import Draw, Learnable, Params
+from beeline.networks import Draw, Learnable
 
 
 @dataclasses.dataclass(frozen=True)
-class Owned(Plain):
+class Owned(Valued, Plain):
     """y = r + γ m V(s') of a V of its own: its slowly following copy V̄ where there is one. The target critics are not asked."""
 
     value: Learnable
@@ -27,7 +27,7 @@ class Owned(Plain):
     @property
     def metric_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """V's loss and mean."""
-        return ("loss/value", "value/mean")
+        return VALUE_NAMES
 
     def draw(self, seed: int, at: int) -> Any:
         """V's initial parameters."""
@@ -36,10 +36,6 @@ class Owned(Plain):
     def init(self, drawn: Any) -> Any:
         """V in a slot."""
         return {"value": self.value.slot(drawn["value"])}
-
-    def v(self, params: Params, obs: Array) -> Array:
-        """V(s), `[B]`."""
-        return self.value.net.apply(params, obs)[..., 0]
 
     def look(self, state: Any, batch: Batch, noise: Noise) -> tuple[Pairs, Any]:
         """Nothing is asked."""
@@ -58,11 +54,6 @@ class Owned(Plain):
     def renewed(self, own: Any, fresh: Any) -> Any:
         """All networks anew."""
         return fresh
-
-    def regressed(self, own: Any, obs: Array, aim: Array, loss: Any) -> tuple[Any, Metrics]:
-        """A step of V on mean ℓ(aim, V(s))."""
-        value, mean, v = regress(self.value, own["value"], obs, aim, loss)
-        return own | {"value": value}, {"loss/value": mean, "value/mean": jnp.mean(v)}
 
 
 def gumbel_loss(aim: Array, pred: Array, beta: float, clip: float) -> Array:
@@ -106,7 +97,7 @@ class Extreme(Owned):
         """A step of V, after the critics' own."""
         action, _ = self.actor.sample(noise["value"], self.actor.output(state.actor.live, batch.obs))
         q = self.critic.worst(self.critic.q(state.critic.live, batch.obs, action))
-        return self.regressed(own, batch.obs, q, lambda aim, v: gumbel_loss(aim, v, self.beta, self.clip))
+        return self.regressed(own, batch.obs, q, lambda aim, v: gumbel_loss(aim, v, self.beta, self.clip))[:2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +105,7 @@ class InSample(Owned):
     """y = r + γ m V(s'), V by an exploit loss on Q̄_min(s, a) of the buffer's actions (IQL): the BEE target at λ = 1."""
 
     critic: Critic
-    loss: operators.ExploitLoss
-    strength: float
+    loss: Exploit
     streams: tuple[str, ...] = dataclasses.field(default=(), init=False)
 
     def look(self, state: Any, batch: Batch, noise: Noise) -> tuple[Pairs, Any]:
@@ -131,4 +121,4 @@ class InSample(Owned):
         obs, q = batch.obs, terms.here
         if fit is not None:
             obs, q = fit.obs, self.critic.worst(self.critic.q(state.critic.target, fit.obs, fit.action))
-        return self.regressed(own, obs, q, lambda aim, v: self.loss(aim, v, self.strength))
+        return self.regressed(own, obs, q, self.loss)[:2]

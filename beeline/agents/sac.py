@@ -47,7 +47,7 @@ class SACConfig(OffPolicyConfig):
     def check(self) -> None:
         """A tuned temperature is the exponential of something and so cannot start at zero; a fixed share is not steered."""
         super().check()
-        if self.mixture is not None and self.mixture_control != SACConfig.mixture_control:
+        if self.mixture is not None and self.changed("mixture_control"):
             raise ConfigError("mixture_control steers a learnt share, and mixture fixes it; allowed: one of them.")
         if self.explore != "none" and self.tune_alpha and self.alpha == 0.0:
             raise ConfigError("alpha = 0 cannot be tuned; allowed: > 0, or tune_alpha = false.")
