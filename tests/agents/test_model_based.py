@@ -69,6 +69,40 @@ def test_training_rollouts_and_updates_come_where_mbpo_has_them() -> None:
     assert int(trainer.state.model.trainings) == 3 and int(trainer.state.host["rollouts"]) == 3
 
 
+def test_the_first_training_has_a_budget_of_its_own() -> None:
+    model = beeline.MBPO(WALK, verbose=0, **options("mbpo", eval_episodes=0, model_patience=1_000))
+    trainer, seen = model.trainer, []
+    plain = trainer.agent.prepare
+
+    def prepare(*asked: Any) -> Any:
+        state, told = plain(*asked)
+        seen.extend([told["model/batches"]] if told else [])
+        return state, told
+
+    trainer.agent.prepare = prepare
+    try:
+        model.learn(71)
+    finally:
+        del trainer.agent.prepare
+    assert seen == [20.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "branches", "window"),
+    [
+        ({}, 1, 3, 3 * 40),
+        ({}, 3, 3, 3 * 3 * 40),
+        ({"branches": 10}, 3, 4, 3 * 4 * 40),  # 500 rows hold four of three steps over forty
+        ({"branches": 10, "retain_epochs": 4}, 3, 1, 3 * 40 * 4),
+        ({"retain_epochs": 2}, 2, 3, 2 * 3 * 40 * 2),
+        ({"epoch_steps": 2}, 1, 3, 8),  # of a batch at least
+    ],
+)
+def test_how_much_is_imagined_and_held_by_hand(changes: dict[str, int], length: int, branches: int, window: int) -> None:
+    agent = beeline.MBPO(WALK, verbose=0, **options("mbpo", eval_episodes=0, **changes)).trainer.agent
+    assert (agent.branches(length), agent.window(length)) == (branches, window)
+
+
 def test_asked_again_at_the_same_step_nothing_is_trained_twice() -> None:
     trainer = learned("mbpo", 45)
     prepared = trainer.agent.prepare(trainer.state, trainer.memories, trainer.clock, lambda: False)
@@ -105,13 +139,6 @@ def test_batches_are_mixed_and_v_sees_real_rows_alone() -> None:
 def _all(trainer: Any) -> tuple[int, int]:
     ring = trainer.memories["model"]
     return ring.oldest(0), ring.rows(0)
-
-
-def test_lambda_zero_is_mbpo_to_the_byte() -> None:
-    plain, zero, half = learned("mbpo"), learned("mb-bac", lam=0.0), learned("mb-bac")
-    leaves = [jax.tree.leaves(each.state) for each in (plain, zero, half)]
-    assert all(np.array_equal(a, b) for a, b in zip(leaves[0], leaves[1], strict=True))
-    assert not np.array_equal(half.state.inner.critic.live[0]["w"], plain.state.inner.critic.live[0]["w"])
 
 
 def test_updates_in_powers_of_two_are_the_updates_of_one_call() -> None:

@@ -333,7 +333,49 @@ def test_obac_clones_where_the_buffers_critic_is_ahead_and_nowhere_else(ahead: b
     assert leaves_equal(after.actor.live, other.actor.live) != ahead
 
 
+def constant(layers: Any, *bias: float) -> Any:
+    """A network that puts out the same for every input."""
+    zero = jax.tree.map(jnp.zeros_like, layers)
+    return (*zero[:-1], zero[-1] | {"b": jnp.broadcast_to(jnp.float32(bias), zero[-1]["b"].shape)})
+
+
+def test_what_is_cloned_is_bounded_for_each_dimension() -> None:
+    """N(0, e⁻⁴): log-density 4 − ½ log 2π = 3.08 at 0, which counts as 2; far below −20 at .9, which counts as −20."""
+    b = batch()
+    b = b._replace(action=np.broadcast_to(np.float32([0.0, 0.9]), b.action.shape))
+    losses = []
+    for weight in (0.5, 0.0):
+        a = agent("obac", cloning=weight, **RATES)
+        state = a.init(0)
+        ahead = state.backup["critic"]._replace(live=constant(state.backup["critic"].live, 50.0))
+        actor = state.actor._replace(live=constant(state.actor.live, 0.0, 0.0, -4.0, -4.0))
+        state = dataclasses.replace(state, actor=actor, backup=state.backup | {"critic": ahead})
+        losses.append(float(learn(a, state, b)[1]["loss/actor"]))
+    assert losses[0] - losses[1] == pytest.approx(-0.5 * (2.0 - 20.0) / 2, rel=1e-4)
+
+
+def test_obac_begins_with_twice_the_same_critics() -> None:
+    state = agent("obac").init(0)
+    own = state.backup["critic"]
+    assert leaves_equal(own.live, state.critic.live) and leaves_equal(own.target, state.critic.target)
+
+
 # --- numbers by hand --------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_of_iql_by_hand() -> None:
+    """μ = tanh .5 and tanh −3, log σ = −7 and 3, which count as −5 and 2."""
+    actor = agent("iql").actor
+    params = {"mean": constant(agent("iql").init(0).actor.live["mean"], 0.5, -3.0), "log_std": jnp.array([-7.0, 3.0])}
+    output = actor.output(params, jnp.ones((1, 5)))
+    mean, sigma = np.tanh([0.5, -3.0]), np.exp([-5.0, 2.0])
+    np.testing.assert_allclose(actor.greedy(params, jnp.ones((1, 5)))[0], mean, rtol=1e-6)
+    taken = np.array([mean[0] + 0.01, 0.4])
+    want = np.sum(-0.5 * ((taken - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi))
+    np.testing.assert_allclose(actor.log_prob(output, jnp.asarray(taken, jnp.float32)[None]), [want], rtol=1e-4)
+    for noise, second in ((2.0, 1.0), (-2.0, -1.0), (0.1, mean[1] + 0.1 * sigma[1])):
+        drawn, _ = actor.sample(jnp.full((1, 2), noise), output)
+        np.testing.assert_allclose(drawn[0], [mean[0] + noise * sigma[0], second], rtol=1e-5)
 
 
 def test_gumbel_loss_by_hand() -> None:
@@ -341,6 +383,10 @@ def test_gumbel_loss_by_hand() -> None:
     z = np.array([1.0, -2.0, 3.0])  # β = 2, bounded at 3
     want = (np.exp(z) - z - 1) * np.exp(-3.0)
     np.testing.assert_allclose(gumbel_loss(aim, pred, 2.0, 3.0), want, rtol=1e-5)
+    low = np.array([-2.0, -3.0])  # all below −1: rescaled by e
+    found = gumbel_loss(jnp.zeros(2), jnp.array([4.0, 6.0]), 2.0, 10.0)
+    np.testing.assert_allclose(found, (np.exp(low) - low - 1) * np.e, rtol=1e-5)
+    np.testing.assert_allclose(gumbel_loss(jnp.zeros(2), jnp.array([4.0, 9.0]), 2.0, 3.0), found, rtol=1e-5)  # −4.5 is −3
     slope = jax.grad(lambda p: gumbel_loss(aim, p, 2.0, 3.0).sum())(pred)
     np.testing.assert_allclose(slope, [-(np.e - 1) / 2 * np.exp(-3.0), (1 - np.exp(-2.0)) / 2 * np.exp(-3.0), 0.0], rtol=1e-5)
 

@@ -111,6 +111,14 @@ def test_mbrl_libs_rule_on_scripted_errors():
     assert best == pytest.approx([0.8, 0.4])
 
 
+def test_under_mbrl_libs_rule_a_training_begins_with_the_error_of_before():
+    """A model that does not move: the original's first epoch betters infinity, mbrl-lib's betters nothing."""
+    still, data = dataclasses.replace(MODEL, rate=1e-12), rows(300)
+    state, found = trained(Training(batch_size=64, rule="mbrl"), data, model=still)
+    assert found.epoch == 5 and list(state.elites) == list(np.argsort(found.error)[:2])
+    assert trained(Training(batch_size=64), data, model=still)[1].epoch == 7
+
+
 def test_patience_is_counted_anew_after_every_improvement():
     errors = [[1.0], *[[1.0]] * 5, [0.5], *[[0.5]] * 20]
     assert scripted("original", errors)[0] == 13

@@ -78,12 +78,19 @@ def test_cmlo_trains_after_500_steps_in_any_case_and_not_only_at_events(monkeypa
     assert played(EventTriggered(SCHEDULE, 1000, 30, 1e9), {}, 1.0, 1300, monkeypatch) == [250, 750, 1250]
 
 
+def test_cmlo_waits_for_a_second_event_once(monkeypatch) -> None:
+    # One event is enough for the sum. The run's first one, at 260, is let pass; from the second on each trains.
+    trigger = EventTriggered(SCHEDULE, 1000, 20, 0.5, least=1)
+    assert played(trigger, {}, 1.0, 330, monkeypatch) == [250, 280, 300, 320]
+
+
 def test_cmlo_counts_what_has_grown(monkeypatch) -> None:
     # Of 13 events at error 1 each adds .693; the volume that is a hundredfold at 460 adds log 101 = 4.615 once.
     trigger = EventTriggered(SCHEDULE, 1000, 20, 11.0)
     plain = played(trigger, {}, 1.0, 700, monkeypatch)
     assert plain == [250, 560]  # 16 · .693 = 11.09 at 260 + 15 · 20
-    assert played(trigger, {460: 100.0}, 1.0, 700, monkeypatch)[:2] == [250, 460]  # 10 · .693 + 4.615 = 11.55
+    # 10 · .693 + 4.615 = 11.55; from then on the volume is the last one's again, and 16 events come to 780.
+    assert played(trigger, {460: 100.0}, 1.0, 770, monkeypatch) == [250, 460]
 
 
 def test_cmlo_takes_errors_since_the_last_training_alone(monkeypatch) -> None:
