@@ -156,7 +156,8 @@ def write(page: Path, done: list[Done], arguments: argparse.Namespace) -> None:
     between, _, after = rest.partition(END)
     if not (between and after):
         raise SystemExit(f"{page} has no {BEGIN} … {END}")
-    head = textwrap.fill(f"At commit {arguments.commit}, with {len(agents.ALGORITHMS)} algorithms: {names}.", 128, break_on_hyphens=False)
+    told = f"At commit {arguments.commit}, with {len(agents.ALGORITHMS)} algorithms: {names}."
+    head = textwrap.fill(told, 128, break_on_hyphens=False)
     page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(done, arguments.kinds)}\n{END}{after}")
 
 
