@@ -25,6 +25,7 @@ NOW = 10.0  # seconds that the speed shown is taken over
 RECENT = 60.0  # seconds that the time left is reckoned from
 PATIENCE = 30.0  # seconds of work between two decisions before a line is printed of it
 LEAST = 3.0  # seconds of learning before it is said what was measured
+ROUNDS = 8  # of an agent that works between decisions: the time left is reckoned from as many, and from RECENT at least
 WATCHED = {
     "return": "eval/return", "success": "eval/success", "train": "train/return", "Q": "q/mean", "λ": "lambda", "α": "alpha",
 }  # fmt: skip
@@ -87,7 +88,8 @@ class Pace:
 
     `every` has the steps between evaluations, diagnoses and checkpoints. What these take is reckoned apart from the decisions,
     each by the last one that was made; decisions before the first update, and those that compiled something, are not learning
-    and are left out.
+    and are left out. Where an agent works between decisions, training a model say, the speed of learning is that of whole rounds
+    from one such work to the next.
     """
 
     def __init__(self, total: int, every: dict[str, int], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -98,6 +100,7 @@ class Pace:
         self._since = self._began = clock()
         self._busy = 0.0  # seconds of decisions
         self._marks: deque[tuple[float, int, int]] = deque()  # busy seconds, step and updates of moments a quarter second apart
+        self._rounds: deque[tuple[float, int, int]] = deque()  # the same, where work between decisions began
 
     @property
     def since(self) -> float:
@@ -108,11 +111,16 @@ class Pace:
         """The first decision of a process comes now."""
         self.step, self.updates, self._since = step, updates, self.clock()
         self._marks = deque([(self._busy, step, updates)])
+        self._first = self._marks[0]
 
-    def decided(self, step: int, updates: int, compiled: bool) -> None:
-        """A decision was made; where something was compiled for it, its time is no measure."""
+    def decided(self, step: int, updates: int, compiled: bool, worked: bool = False) -> None:
+        """A decision was made; where something was compiled for it, its time is no measure. `worked`: after work before it."""
         now = self.clock()
-        first = updates > self.updates and not self.learning
+        first = (worked or updates > self.updates) and not self.learning
+        if worked:
+            self._rounds.append((self._busy, self.step, self.updates))
+            while len(self._rounds) > ROUNDS + 1 and self._busy - self._rounds[1][0] > RECENT:
+                self._rounds.popleft()
         self._busy += now - self._since
         self._since, self.step, self.updates = now, step, updates
         self.learning |= first
@@ -154,7 +162,12 @@ class Pace:
     @property
     def measured(self) -> tuple[float, float, float]:
         """Seconds of learning that were measured, and updates and steps per second in them."""
-        seconds, steps, updates = self._over(RECENT) if self.learning else (0.0, 0, 0)
+        if len(self._rounds) > 1:
+            seconds, steps, updates = (now - before for now, before in zip(self._rounds[-1], self._rounds[0]))
+        elif self._rounds:  # how long a round is is not known yet
+            seconds, steps, updates = (now - before for now, before in zip((self._busy, self.step, self.updates), self._first))
+        else:
+            seconds, steps, updates = self._over(RECENT) if self.learning else (0.0, 0, 0)
         return (seconds, updates / seconds, steps / seconds) if seconds > 0 else (0.0, 0.0, 0.0)
 
     @property
@@ -246,9 +259,9 @@ class View:
 
     def decided(self) -> None:
         """After every decision, before its events."""
+        trainer, count, worked = self.trainer, self.compiler.count, bool(self.work)
         self.work = ""
-        trainer, count = self.trainer, self.compiler.count
-        self.pace.decided(trainer.progress.step, trainer.progress.updates, count != self._compiled)
+        self.pace.decided(trainer.progress.step, trainer.progress.updates, count != self._compiled, worked)
         self._compiled = count
         self._due = [kind for kind, every in self.pace.every.items() if trainer.due(every)]
         if self._due:
@@ -274,7 +287,7 @@ class View:
         left = self.pace.left
         if seconds >= LEAST and left is not None:
             self.said = True
-            speed = f"{updates:,.0f} updates/s, {steps:,.0f} steps/s"
+            speed = f"{updates:,.0f} updates/s, {steps:,.0f} steps/s" if updates else f"{steps:,.0f} steps/s"
             if self._first:  # what is gone included, such as the warm-up
                 whole = f"{self.total:,} steps in about {_in_words(self.pace.elapsed + left)}"
             else:

@@ -91,6 +91,34 @@ def test_what_was_compiled_is_no_measure() -> None:
     assert pace.rate == pytest.approx(100, rel=1e-6) and pace.left == pytest.approx(90, rel=1e-6)
 
 
+def test_an_agent_that_works_between_decisions_is_measured_by_whole_rounds() -> None:
+    """SLBO and PETS make no updates of the loop's; their models are trained between two decisions."""
+    now, shown = 0.0, {}
+    pace = Pace(100_000, {}, lambda: now)
+    pace.begin(0, 0)
+    for step in range(1, 52_001):
+        worked = step % 4_000 == 0
+        now += 0.001 + 16.0 * worked  # 20 s for every 4,000 steps
+        pace.decided(step, 0, False, worked)
+        pace.happened([])
+        shown[step] = pace.left
+    assert shown[3_999] is None and shown[4_000] == pytest.approx(96_000 * 20 / 4_000, rel=1e-3)
+    for step in (12_000, 15_999, 30_000, 52_000):
+        assert shown[step] == pytest.approx((100_000 - step) * 20 / 4_000, rel=1e-3), step
+
+
+def test_rounds_of_one_decision_are_no_hasty_measure() -> None:
+    """CMLO imagines at every decision."""
+    now = 0.0
+    pace = Pace(10_000, {}, lambda: now)
+    pace.begin(0, 0)
+    for step in range(1, 5_001):
+        now += 0.5 if step % 100 < 10 else 0.05  # ten slow ones in a hundred
+        pace.decided(step, 20 * step, False, True)
+        pace.happened([])
+    assert pace.left == pytest.approx(5_000 * 0.095, rel=0.1)
+
+
 def test_what_two_events_take_together_is_told_apart() -> None:
     now = 0.0
     pace = Pace(100, {"evaluating": 10, "saving": 20}, lambda: now)
