@@ -12,7 +12,8 @@ import pytest
 from whole_runs import small
 
 import beeline
-from beeline.display import BarDisplay, Compiler, LineDisplay, Pace, View, automatic
+from beeline.display import BarDisplay, LineDisplay, View, automatic
+from beeline.pace import Compiler, Pace
 
 WALK = "toys:Walk-v0"
 
