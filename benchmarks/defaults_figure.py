@@ -51,7 +51,7 @@ def draw(tasks: dict[str, dict[str, list[tuple[Any, Any]]]]) -> Figure:
     """A panel per task."""
     from matplotlib.figure import Figure
 
-    columns = min(3, len(tasks))
+    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.7 * rows + 0.6), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
