@@ -262,7 +262,7 @@ def expand(request: Mapping[str, Any]) -> list[BenchRun]:
             raise ConfigError(f"unknown option of {', '.join(dict.fromkeys(v.algo for v in chosen))} {name!r}. {answer}".rstrip())
     columns = []
     for variant in chosen:
-        # An option of the matrix goes to every variant that has it: --lam says nothing to SAC.
+        # An option of the matrix goes to every variant that has it: --lam says nothing to PPO.
         options = {name: value for name, value in shared.items() if name in known[variant.name]} | named(variant.options)
         columns += _swept(variant, {"threads": 1} | options)
     for name, count in Counter(column.name for column in columns).items():
