@@ -396,7 +396,7 @@ def dkitty_terrains() -> str:
 # --- the default preset -----------------------------------------------------------------------------------------------
 
 MARKS = (25_000, 50_000, 100_000)
-NEAR = 25_000  # steps between two published points that may be joined by a line
+NEAR = _script("benchmarks/defaults_figure.py").NEAR  # steps between two published points that may be joined by a line
 # Whose curves stand beside ours: the source in the package's published data, and its name there.
 BESIDE = {
     "SAC": ("simba", "sac"), "SimBa": ("simba", "sac_simba"), "XQC": ("xqc", "xqc"), "SimbaV2": ("simbav2", "simbav2_utd2"),
